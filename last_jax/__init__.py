@@ -1,0 +1,32 @@
+"""Iterative teaching by label synthesis, in JAX.
+
+A teacher steers a learner to target parameters by choosing, each iteration, the labels of random examples. Start with
+`teach`; the heart is `synthesize_labels`.
+"""
+
+from last_jax import constraints, data, learners, losses, teachers
+from last_jax.loop import teach
+from last_jax.students import teach_many
+from last_jax.synthesis import synthesize_labels
+from last_jax.target import fit_target, unreachable_distance
+from last_jax.types import Dataset, Lessons, Pool, Result, Student
+
+__version__ = "0.1.0"
+
+__all__ = [
+  "Dataset",
+  "Lessons",
+  "Pool",
+  "Result",
+  "Student",
+  "constraints",
+  "data",
+  "fit_target",
+  "learners",
+  "losses",
+  "synthesize_labels",
+  "teach",
+  "teach_many",
+  "teachers",
+  "unreachable_distance",
+]

@@ -1,0 +1,147 @@
+"""Checks of what users pass in, made before anything is traced. Values that are being traced pass unseen."""
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from last_jax.types import is_concrete
+
+
+def _number(name: str, value: Any) -> np.ndarray | None:
+  """The value as an array that can be looked at, or None while it is being traced."""
+  if isinstance(value, jax.core.Tracer) or value is None:
+    return None
+  if isinstance(value, bool) or not (isinstance(value, (int, float, np.number)) or is_concrete(value)):
+    raise TypeError(f"{name} must be a number, but it is a {type(value).__name__}")
+  return np.asarray(value)
+
+
+def check_positive(name: str, value: Any) -> None:
+  """Raises unless `value` is finite and positive."""
+  number = _number(name, value)
+  if number is not None and not (np.isfinite(number).all() and (number > 0).all()):
+    raise ValueError(f"{name} must be a positive number, but it is {value}")
+
+
+def check_not_negative(name: str, value: Any) -> None:
+  """Raises unless `value` is finite and at least 0."""
+  number = _number(name, value)
+  if number is not None and not (np.isfinite(number).all() and (number >= 0).all()):
+    raise ValueError(f"{name} must be zero or a positive number, but it is {value}")
+
+
+def check_between(name: str, value: Any, low: float, high: float) -> None:
+  """Raises unless low <= `value` <= high."""
+  number = _number(name, value)
+  if number is not None and not ((number >= low).all() and (number <= high).all()):
+    raise ValueError(f"{name} must lie between {low:g} and {high:g}, but it is {value}")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+  """Raises unless `value` is a whole number of at least `least`."""
+  try:
+    number = operator.index(value)
+  except TypeError:
+    raise TypeError(f"{name} must be a whole number, but it is {value!r}") from None
+  if isinstance(value, bool) or number < least:
+    raise ValueError(f"{name} must be a whole number of at least {least}, but it is {value!r}")
+
+
+def check_name(name: str, value: Any, allowed: Iterable[str]) -> str:
+  """Raises unless `value` is one of `allowed`; returns it."""
+  if not isinstance(value, str) or value not in allowed:
+    raise ValueError(f"{name}={value!r} is not known: use one of {', '.join(repr(a) for a in sorted(allowed))}")
+  return value
+
+
+def check_finite(name: str, tree: Any) -> None:
+  """Raises if a leaf of `tree` that can be looked at holds NaN or infinity."""
+  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    if is_concrete(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating) and not bool(jnp.all(jnp.isfinite(leaf))):
+      raise ValueError(f"{name}{jax.tree_util.keystr(path)} holds NaN or infinite values")
+
+
+def check_params(learner: Any, params: Any, name: str, *, students: int | None = None) -> None:
+  """Raises unless `params` has the structure and shapes of the learner's parameters (with a leading [students])."""
+  expected = jax.eval_shape(learner.init, jax.random.key(0))
+  if jax.tree.structure(params) != jax.tree.structure(expected):
+    raise ValueError(
+      f"{name} does not have the learner's parameters: it is {jax.tree.structure(params)}, "
+      f"but the learner has {jax.tree.structure(expected)}"
+    )
+  lead = () if students is None else (students,)
+  for (path, leaf), want in zip(
+    jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(expected), strict=True
+  ):
+    if jnp.shape(leaf) != (*lead, *want.shape):
+      where = jax.tree_util.keystr(path)
+      raise ValueError(f"{name}{where} must have shape {(*lead, *want.shape)}, but it has shape {jnp.shape(leaf)}")
+  check_finite(name, params)
+
+
+def check_inputs(learner: Any, x: Any, name: str) -> None:
+  """Raises unless the learner can be applied to `x [m, ...]`."""
+  num_features = getattr(learner.model, "num_features", None)
+  if num_features is not None and (x.ndim != 2 or x.shape[1] != num_features):
+    raise ValueError(f"{name} must have shape [n, {num_features}] for this learner, but it has shape {x.shape}")
+  check_finite(name, x)
+
+
+def check_labels(learner: Any, x: Any, y: Any, name: str) -> None:
+  """Raises unless `y` labels `x` in a way that the learner understands: ids, targets or vectors."""
+  num_outputs = learner.num_outputs(x)
+  classes = len(learner.loss.class_labels(num_outputs))
+  if y.shape[0] != x.shape[0]:
+    raise ValueError(f"{name} holds {y.shape[0]} labels for {x.shape[0]} examples")
+  if y.ndim == 2 and y.shape[1] != num_outputs:
+    raise ValueError(f"{name} holds label vectors of length {y.shape[1]}, but the learner has {num_outputs} outputs")
+  check_finite(name, y)
+  if y.ndim == 2:
+    return
+  if jnp.issubdtype(y.dtype, jnp.floating):
+    if num_outputs > 1:
+      raise ValueError(
+        f"{name} holds real numbers, but the learner has {num_outputs} outputs: "
+        f"give class ids (integers) or label vectors of shape [n, {num_outputs}]"
+      )
+    return
+  if is_concrete(y) and (learner.loss.classification or num_outputs > 1):
+    ids = np.asarray(y)
+    if ids.min() < 0 or ids.max() >= classes:
+      raise ValueError(
+        f"{name} holds class ids from {ids.min()} to {ids.max()}, but the learner has {classes} classes: "
+        f"ids must lie between 0 and {classes - 1}"
+      )
+
+
+def check_two_classes(learner: Any, y: Any, name: str) -> None:
+  """Raises if every label of a classification pool stands for one class: there is then nothing to tell apart."""
+  if not learner.loss.classification or not is_concrete(y):
+    return
+  values = np.asarray(y)
+  if values.ndim == 2 and values.shape[1] > 1:
+    ids = values.argmax(1)
+  elif np.issubdtype(values.dtype, np.floating):
+    ids = (values > 0.5 * (learner.loss.low + learner.loss.high)).astype(int)
+  else:
+    ids = values
+  if len(np.unique(ids)) < 2:
+    raise ValueError(f"{name} holds one class only ({int(ids.flat[0])}): a classifier needs at least two")
+
+
+def check_layer_weights(layer_weights: Any, params: Any) -> None:
+  """Raises unless `layer_weights` is a prefix of the parameters' tree with weights that are not negative."""
+  if layer_weights is None:
+    return
+  try:
+    jax.tree.map(lambda weight, layer: None, layer_weights, params)
+  except ValueError as error:
+    raise ValueError(
+      f"layer_weights must be a prefix of the parameters' tree {jax.tree.structure(params)}: {error}"
+    ) from None
+  for path, weight in jax.tree_util.tree_leaves_with_path(layer_weights):
+    check_not_negative(f"layer_weights{jax.tree_util.keystr(path)}", weight)

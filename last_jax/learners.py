@@ -1,0 +1,274 @@
+"""Learners: a model, a loss that is affine in the label, and an optimizer. One iteration of a student is `step`.
+
+    w+ = w - eta (grad_w loss(f(w, x), y) + lambda w)          lambda is not applied to biases
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from last_jax import checks, losses, models
+from last_jax.optimizers import Optax, Sgd
+from last_jax.types import Array, Key, Params, Pool, Student
+
+
+def _decayed(leaf: Array) -> bool:
+  return leaf.ndim > 1  # Biases and scales, of one dimension, are left alone.
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Learner:
+  """What is taught. A pytree: its numbers are leaves, its functions static, so that settings do not recompile."""
+
+  model: models.Model = dataclasses.field(metadata={"static": True})
+  loss: losses.Loss = dataclasses.field(metadata={"static": True})
+  optimizer: Sgd | Optax
+  weight_decay: Array | float | None  # None where there is none, so that nothing is computed for it.
+
+  def init(self, key: Key) -> Params:
+    """Random parameters."""
+    return self.model.init(key)
+
+  def apply(self, params: Params, x: Array) -> Array:
+    """Outputs z = f(w, x), `[m, ...] -> [m, K]`."""
+    return self.model.apply(params, x)
+
+  def start(self, params: Params) -> Student:
+    """A student who has these parameters and has not taken a step."""
+    return Student(params, self.optimizer.init(params))
+
+  def step(self, student: Student, x: Array, labels: Array) -> Student:
+    """One iteration on the batch `x [m, ...]`, `labels [m, K]`."""
+    gradient = jax.grad(self.mean_loss)(student.params, x, labels)
+    return self.update(student, gradient)
+
+  def update(self, student: Student, gradient: Params) -> Student:
+    """One optimizer step for this gradient of the batch's mean loss."""
+    if self.weight_decay is not None:
+      gradient = jax.tree.map(
+        lambda g, w: g + self.weight_decay * w if _decayed(w) else g, gradient, student.params
+      )
+    updates, opt_state = self.optimizer.update(gradient, student.opt_state, student.params)
+    return Student(optax.apply_updates(student.params, updates), opt_state)
+
+  def mean_loss(self, params: Params, x: Array, labels: Array) -> Array:
+    """The batch's mean loss, without weight decay."""
+    return jnp.mean(jax.vmap(self.loss.value)(self.apply(params, x), labels))
+
+  def objective(self, params: Params, x: Array, labels: Array) -> Array:
+    """Mean loss plus (weight decay / 2) ||w||^2: what `fit_target` minimises."""
+    value = self.mean_loss(params, x, labels)
+    if self.weight_decay is None:
+      return value
+    decayed = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(params) if _decayed(leaf)]
+    return value + 0.5 * self.weight_decay * sum(decayed)
+
+  def accuracy(self, params: Params, x: Array, labels: Array) -> Array:
+    """Share of the examples whose class the learner gets right."""
+    outputs = self.apply(params, x)
+    if outputs.shape[1] == 1:
+      return jnp.mean((outputs > 0) == (labels > 0.5 * (self.loss.low + self.loss.high)))
+    return jnp.mean(jnp.argmax(outputs, 1) == jnp.argmax(labels, 1))
+
+  def num_outputs(self, x: Array) -> int:
+    """K, for inputs shaped like `x [n, ...]`."""
+    known = getattr(self.model, "num_outputs", None)
+    if known is not None:
+      return known
+    params = jax.eval_shape(self.init, jax.random.key(0))
+    return jax.eval_shape(self.apply, params, jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)).shape[1]
+
+  def encode(self, x: Array, y: Array) -> Array:
+    """Labels as vectors `[n, K]`, from class ids `[n]`, real targets `[n]` or label vectors `[n, K]`."""
+    num_outputs, dtype = self.num_outputs(x), x.dtype
+    if y.ndim == 2:
+      return y.astype(dtype)
+    if jnp.issubdtype(y.dtype, jnp.floating) or (num_outputs == 1 and not self.loss.classification):
+      return y.astype(dtype)[:, None]
+    return jnp.asarray(self.loss.class_labels(num_outputs), dtype)[y.astype(int)]
+
+  @property
+  def is_linear(self) -> bool:
+    """Whether closed forms apply: outputs linear in w, and one scalar rate for every gradient."""
+    return isinstance(self.model, models.Linear) and isinstance(self.optimizer, Sgd)
+
+
+def _build(
+  model: models.Model,
+  loss: losses.Loss,
+  learning_rate: Any,
+  momentum: Any,
+  nesterov: bool,
+  weight_decay: Any,
+  optimizer: optax.GradientTransformation | None,
+) -> Learner:
+  decay = None if isinstance(weight_decay, (int, float)) and weight_decay == 0 else weight_decay
+  checks.check_not_negative("weight_decay", weight_decay)
+  if optimizer is not None:
+    if learning_rate is not None or momentum is not None:
+      raise ValueError("give either an optimizer or learning_rate and momentum, not both")
+    if not hasattr(optimizer, "init") or not hasattr(optimizer, "update"):
+      raise TypeError(f"optimizer must be an optax transformation, but it is a {type(optimizer).__name__}")
+    return Learner(model, loss, Optax(optimizer), decay)
+  if learning_rate is None:
+    raise ValueError("learning_rate is missing: give a positive number, a schedule, or an optimizer")
+  if nesterov and momentum is None:
+    raise ValueError("nesterov=True needs momentum, a number between 0 and 1")
+  checks.check_between("momentum", momentum, 0.0, 1.0)
+  if callable(learning_rate):
+    return Learner(model, loss, Sgd(None, momentum, nesterov, learning_rate), decay)
+  checks.check_positive("learning_rate", learning_rate)
+  return Learner(model, loss, Sgd(learning_rate, momentum, nesterov), decay)
+
+
+def least_squares(
+  num_features: int,
+  num_outputs: int = 1,
+  *,
+  learning_rate: Any = None,
+  weight_decay: Any = 0.0,
+  bias: bool = True,
+  momentum: Any = None,
+  nesterov: bool = False,
+  optimizer: optax.GradientTransformation | None = None,
+) -> Learner:
+  """Linear regression, loss ||z - y||^2 / 2.
+
+  Args:
+    num_features: d, the length of x.
+    num_outputs: K, the length of a label.
+    learning_rate: eta, a number or an optax schedule.
+    weight_decay: lambda.
+    bias: whether there is an intercept.
+    momentum: of heavy-ball or, with `nesterov`, Nesterov's SGD.
+    nesterov: see `momentum`.
+    optimizer: any optax transformation, in place of learning_rate and momentum.
+  """
+  checks.check_count("num_features", num_features)
+  checks.check_count("num_outputs", num_outputs)
+  model = models.Linear(num_features, num_outputs, bias)
+  return _build(model, losses.squared_error, learning_rate, momentum, nesterov, weight_decay, optimizer)
+
+
+def logistic(
+  num_features: int,
+  *,
+  learning_rate: Any = None,
+  weight_decay: Any = 0.0,
+  bias: bool = True,
+  form: str = "cross_entropy",
+  momentum: Any = None,
+  nesterov: bool = False,
+  optimizer: optax.GradientTransformation | None = None,
+) -> Learner:
+  """Logistic regression with one output; settings as in `least_squares`.
+
+  Args:
+    form: "cross_entropy": the label y is the probability of class 1, the gradient sigmoid(z) - y. "margin": the loss is
+      log(1 + exp(-y z)), classes are labelled -1 and +1, and labels may be any real number.
+  """
+  checks.check_count("num_features", num_features)
+  forms = {"cross_entropy": losses.sigmoid_cross_entropy, "margin": losses.margin_logistic}
+  loss = forms[checks.check_name("form", form, forms)]
+  return _build(
+    models.Linear(num_features, 1, bias), loss, learning_rate, momentum, nesterov, weight_decay, optimizer
+  )
+
+
+def softmax(
+  num_features: int,
+  num_classes: int,
+  *,
+  learning_rate: Any = None,
+  weight_decay: Any = 0.0,
+  bias: bool = True,
+  momentum: Any = None,
+  nesterov: bool = False,
+  optimizer: optax.GradientTransformation | None = None,
+) -> Learner:
+  """Multinomial logistic regression, `num_classes` outputs; settings as in `least_squares`.
+
+  Cross-entropy's gradient is (sum of y) p - y: labels need not sum to one. Gradients of the classes always sum to zero,
+  so the part of w - w* that is the same for every class can never be taught: see `last_jax.unreachable_distance`.
+  """
+  checks.check_count("num_features", num_features)
+  checks.check_count("num_classes", num_classes, least=2)
+  model = models.Linear(num_features, num_classes, bias)
+  return _build(model, losses.softmax_cross_entropy, learning_rate, momentum, nesterov, weight_decay, optimizer)
+
+
+def mlp(
+  widths: Sequence[int],
+  *,
+  learning_rate: Any = None,
+  activation: str | Callable[[Array], Array] = "relu",
+  loss: Any = None,
+  weight_decay: Any = 0.0,
+  bias: bool = True,
+  momentum: Any = None,
+  nesterov: bool = False,
+  optimizer: optax.GradientTransformation | None = None,
+) -> Learner:
+  """A fully connected network; other settings as in `least_squares`.
+
+  Args:
+    widths: (features, hidden..., outputs), as (24, 32, 5).
+    activation: "relu", "leaky_relu" (slope 0.01), "tanh", or a function.
+    loss: softmax cross-entropy unless given (sigmoid cross-entropy with one output); a name, a function or a Loss.
+  """
+  widths = tuple(widths)
+  if len(widths) < 2:
+    raise ValueError(f"widths must name at least the features and the outputs, as (24, 32, 5), but it is {widths}")
+  for width in widths:
+    checks.check_count("widths", width)
+  if isinstance(activation, str):
+    checks.check_name("activation", activation, models.ACTIVATIONS)
+  elif not callable(activation):
+    raise TypeError(f"activation must be a name or a function, but it is a {type(activation).__name__}")
+  default = losses.sigmoid_cross_entropy if widths[-1] == 1 else losses.softmax_cross_entropy
+  chosen = default if loss is None else losses.as_loss(loss)
+  model = models.Mlp(widths, activation, bias)
+  return _build(model, chosen, learning_rate, momentum, nesterov, weight_decay, optimizer)
+
+
+def from_apply(
+  init_fn: Callable[[Key], Params],
+  apply_fn: Callable[[Params, Array], Array],
+  loss: Any,
+  *,
+  optimizer: optax.GradientTransformation | None = None,
+  learning_rate: Any = None,
+  weight_decay: Any = 0.0,
+  momentum: Any = None,
+  nesterov: bool = False,
+) -> Learner:
+  """A learner from any model: a Flax module, an Equinox one, plain functions.
+
+  Args:
+    init_fn: `key -> params`, any pytree of floating point arrays.
+    apply_fn: `(params, x [m, ...]) -> outputs [m, K]`. Examples must not influence each other (no batch statistics).
+    loss: a name ("softmax_cross_entropy", ...), a function `(outputs [K], label [K]) -> []`, or a `losses.Loss`. If its
+      gradient is affine in the label, greedy labels are exact; otherwise they are sought numerically.
+    optimizer: any optax transformation. If its step is affine in the gradient (SGD, momentum, weight decay), greedy
+      labels are exact; otherwise (Adam, clipping) they are sought through it numerically.
+    learning_rate: in place of `optimizer`: SGD's step size, with `momentum` and `nesterov`.
+    weight_decay: lambda, added to the gradient of leaves with two dimensions or more.
+    momentum: see `learning_rate`.
+    nesterov: see `learning_rate`.
+  """
+  for name, function in (("init_fn", init_fn), ("apply_fn", apply_fn)):
+    if not callable(function):
+      raise TypeError(f"{name} must be a function, but it is a {type(function).__name__}")
+  model = models.Custom(init_fn, apply_fn)
+  return _build(model, losses.as_loss(loss), learning_rate, momentum, nesterov, weight_decay, optimizer)
+
+
+def check_learns_from(learner: Learner, pool: Pool, name: str = "pool") -> None:
+  """Raises a ValueError that names what does not fit, where `learner` cannot be taught from `pool`."""
+  checks.check_inputs(learner, pool.x, f"{name}.x")
+  checks.check_labels(learner, pool.x, pool.y, f"{name}.y")

@@ -1,0 +1,270 @@
+"""The loop: one student, one teacher, one scan. Many students are `teach_many` in `students.py`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from last_jax import checks, synthesis
+from last_jax.learners import Learner, check_learns_from
+from last_jax.teachers.base import Teacher, View
+from last_jax.types import Array, Key, Lessons, Params, Pool, Result, Student
+
+METRICS = ("distance", "objective", "accuracy")
+
+# Examples are proposed this many steps at a time: enough to draw them in one go, few enough for memory to stay bounded.
+_PROPOSED_AHEAD = 1024
+
+
+class Task(NamedTuple):
+  """What the loop needs besides a student, as arrays: the pool and the test pool with labels as vectors, the target."""
+
+  x: Array  # [n, ...]
+  truth: Array  # [n, K]
+  target: Params | None
+  test_x: Array | None
+  test_truth: Array | None
+  tolerance: Array | float | None
+
+
+class Plan(NamedTuple):
+  """What the loop needs besides, that is fixed when it is compiled."""
+
+  steps: int
+  batch_size: int
+  record_every: int
+  metrics: tuple[str, ...]
+  probe: Callable[[Params], Any] | None
+  lessons: bool
+
+
+def teach(
+  key: Key,
+  learner: Learner,
+  teacher: Teacher,
+  pool: Pool,
+  *,
+  target: Params | None = None,
+  init: Params | None = None,
+  steps: int = 1000,
+  batch_size: int = 1,
+  record_every: int = 1,
+  test: Pool | None = None,
+  lessons: bool = False,
+  tolerance: Any = None,
+  metrics: Sequence[str] = METRICS,
+  probe: Callable[[Params], Any] | None = None,
+  resume: Result | None = None,
+) -> Result:
+  """Teaches one student. Compiled once per shape; can itself be jitted, vmapped, differentiated and sharded.
+
+  Args:
+    key: of `jax.random.key`. The examples proposed depend on the key and the number of the iteration alone.
+    learner: what is taught.
+    teacher: who teaches.
+    pool: the examples to teach from, with their ground truth.
+    target: w*. Needed by omniscient teachers and for the distance.
+    init: where the student starts; random if not given.
+    steps: how many iterations.
+    batch_size: m, how many examples are shown in each.
+    record_every: metrics are computed at the start, after every so many steps, and at the end.
+    test: examples to measure the accuracy on.
+    lessons: whether to return what was shown: `Result.lessons`.
+    tolerance: if given, `Result.hitting_time` is the first iteration with distance <= tolerance.
+    metrics: which of "distance", "objective", "accuracy" to record. The last two go over a whole pool each time.
+    probe: your own function of the parameters, recorded as `Result.probe`. Pass the same function again to reuse what
+      is compiled.
+    resume: an earlier result to go on from, with the same key, in place of `init`. In two parts or in one: the same.
+
+  Returns:
+    A `Result`.
+  """
+  check_teachable(learner, teacher, pool, test, target)
+  if init is not None:
+    checks.check_params(learner, init, "init")
+  task, plan = assemble(
+    learner, pool, target, test, steps, batch_size, record_every, lessons, tolerance, metrics, probe
+  )
+  return run(key, learner, teacher, task, init, resume, plan=plan)
+
+
+def check_teachable(
+  learner: Learner, teacher: Teacher, pool: Pool, test: Pool | None, target: Params | None
+) -> None:
+  """Raises, naming the argument, where these do not fit together."""
+  if not isinstance(learner, Learner):
+    raise TypeError(f"learner must come from last_jax.learners, but it is a {type(learner).__name__}")
+  if not isinstance(teacher, Teacher):
+    raise TypeError(f"teacher must come from last_jax.teachers, as greedy(...), but it is {teacher!r}")
+  for name, value in (("pool", pool), ("test", test)):
+    if value is None and name == "test":
+      continue
+    if not isinstance(value, Pool):
+      raise TypeError(f"{name} must be a last_jax.Pool, but it is a {type(value).__name__}")
+    check_learns_from(learner, value, name)
+  checks.check_two_classes(learner, pool.y, "pool")
+  if target is not None:
+    checks.check_params(learner, target, "target")
+  elif teacher.omniscient:
+    raise ValueError(f"target is missing: the teacher {teacher.name} is omniscient and steers towards it")
+
+
+def assemble(
+  learner: Learner,
+  pool: Pool,
+  target: Params | None,
+  test: Pool | None,
+  steps: int,
+  batch_size: int,
+  record_every: int,
+  lessons: bool,
+  tolerance: Any,
+  metrics: Sequence[str],
+  probe: Callable[[Params], Any] | None,
+) -> tuple[Task, Plan]:
+  """Checked arguments as what the compiled loop takes."""
+  for name, value in (("steps", steps), ("batch_size", batch_size), ("record_every", record_every)):
+    checks.check_count(name, value)
+  metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+  for metric in metrics:
+    checks.check_name("metrics", metric, METRICS)
+  checks.check_positive("tolerance", tolerance)
+  if tolerance is not None and target is None:
+    raise ValueError("tolerance is a distance to the target, so it needs target=")
+  test_x, test_truth = (None, None) if test is None else (test.x, learner.encode(test.x, test.y))
+  possible = {
+    "distance": target is not None,
+    "objective": True,
+    "accuracy": test is not None and learner.loss.classification,
+  }
+  recorded = tuple(metric for metric in METRICS if metric in metrics and possible[metric])
+  task = Task(pool.x, learner.encode(pool.x, pool.y), target, test_x, test_truth, tolerance)
+  return task, Plan(steps, batch_size, min(record_every, steps), recorded, probe, bool(lessons))
+
+
+class _Carry(NamedTuple):
+  student: Student
+  hitting_time: Array | None  # [] -1 until the tolerance is reached.
+
+
+def _run(
+  key: Key,
+  learner: Learner,
+  teacher: Teacher,
+  task: Task,
+  init: Params | None,
+  resume: Result | None,
+  *,
+  plan: Plan,
+) -> Result:
+  """The compiled part of `teach`."""
+  init_key, proposal_key, teacher_key = jax.random.split(key, 3)
+  if resume is None:
+    student = learner.start(learner.init(init_key) if init is None else init)
+    first_step, hitting_time = jnp.zeros((), int), _first_hit(task, student)
+  else:
+    student, first_step, hitting_time = resume.student, resume.step[-1], resume.hitting_time
+    if task.tolerance is not None and hitting_time is None:
+      raise ValueError("tolerance was not asked for in the result to resume from: give it in both, or in neither")
+  memory = teacher.prepare(learner, task.x, task.truth, task.target)
+  shown_target = task.target if teacher.omniscient else None
+
+  def iterate(carry: _Carry, inputs: tuple[Array, Array]) -> tuple[_Carry, Lessons | None]:
+    """One iteration: the loop proposes, the teacher decides, the student learns."""
+    step, proposal = inputs
+    student = carry.student
+    view = View(learner, student, task.x, task.truth, step, jax.random.fold_in(teacher_key, step))
+    lesson = teacher.lesson(memory, view, shown_target, proposal)
+    student = learner.step(student, task.x[lesson.index], lesson.label)
+    hit = carry.hitting_time
+    if task.tolerance is not None:
+      reached = synthesis.squared_distance(student.params, task.target) <= task.tolerance**2
+      hit = jnp.where((hit < 0) & reached, step + 1, hit)
+    return _Carry(student, hit), lesson if plan.lessons else None
+
+  def stretch(carry: _Carry, start: Array, records: int, stride: int):
+    """`records` times `stride` iterations from `start` on, with a record after each stride."""
+    count = records * stride
+    steps = start + jnp.arange(count)
+    proposals = propose(proposal_key, steps, plan.batch_size, task.x.shape[0])
+    inputs = jax.tree.map(lambda leaf: leaf.reshape(records, stride, *leaf.shape[1:]), (steps, proposals))
+
+    def stride_then_record(carry: _Carry, inputs):
+      carry, shown = jax.lax.scan(iterate, carry, inputs)
+      return carry, (_record(learner, task, plan, carry.student.params), shown)
+
+    carry, (recorded, shown) = jax.lax.scan(stride_then_record, carry, inputs)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), shown)
+    return carry, (steps[stride - 1 :: stride] + 1, recorded, flat)
+
+  carry = _Carry(student, hitting_time)
+  start = (first_step[None], jax.tree.map(lambda v: v[None], _record(learner, task, plan, student.params)), None)
+  pieces = [start]
+  per_stretch = max(1, _PROPOSED_AHEAD // plan.record_every)
+  stretches, left = divmod(plan.steps, per_stretch * plan.record_every)
+  done = first_step
+  if stretches > 1:
+    length = per_stretch * plan.record_every
+    carry, piece = jax.lax.scan(
+      lambda carry, begin: stretch(carry, begin, per_stretch, plan.record_every),
+      carry,
+      done + length * jnp.arange(stretches),
+    )
+    pieces.append(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), piece))
+    done = done + length * stretches
+  else:
+    left += stretches * per_stretch * plan.record_every
+  for records, stride in ((left // plan.record_every, plan.record_every), (1, left % plan.record_every)):
+    if records * stride:
+      carry, piece = stretch(carry, done, records, stride)
+      pieces.append(piece)
+      done = done + records * stride
+
+  steps, recorded, shown = zip(*pieces, strict=True)
+  recorded = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *recorded)
+  return Result(
+    step=jnp.concatenate(steps),
+    distance=recorded.get("distance"),
+    objective=recorded.get("objective"),
+    accuracy=recorded.get("accuracy"),
+    probe=recorded.get("probe"),
+    hitting_time=carry.hitting_time,
+    lessons=jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *shown[1:]) if plan.lessons else None,
+    student=carry.student,
+  )
+
+
+run = jax.jit(_run, static_argnames="plan")
+
+
+def propose(key: Key, steps: Array, batch_size: int, pool_size: int) -> Array:
+  """The random examples of iterations `steps [t]`, `[t, m]`: each iteration has a key of its own."""
+
+  def draw(step: Array) -> Array:
+    return jax.random.randint(jax.random.fold_in(key, step), (batch_size,), 0, pool_size)
+
+  return jax.vmap(draw)(steps)
+
+
+def _first_hit(task: Task, student: Student) -> Array | None:
+  if task.tolerance is None:
+    return None
+  reached = synthesis.squared_distance(student.params, task.target) <= task.tolerance**2
+  return jnp.where(reached, 0, -1)
+
+
+def _record(learner: Learner, task: Task, plan: Plan, params: Params) -> dict[str, Any]:
+  """Nothing is computed here that is not recorded."""
+  record: dict[str, Any] = {}
+  if "distance" in plan.metrics:
+    record["distance"] = jnp.sqrt(synthesis.squared_distance(params, task.target))
+  if "objective" in plan.metrics:
+    record["objective"] = learner.objective(params, task.x, task.truth)
+  if "accuracy" in plan.metrics:
+    record["accuracy"] = learner.accuracy(params, task.test_x, task.test_truth)
+  if plan.probe is not None:
+    record["probe"] = plan.probe(params)
+  return record
+
+

@@ -1,0 +1,22 @@
+"""Teachers: each a selection of examples and a synthesis of labels. See `base.py` for how to write one."""
+
+from last_jax.teachers.base import OmniscientView, Selection, Synthesis, Teacher, Uniform, View
+from last_jax.teachers.fixed import distillation, label_smoothing, self_training, sgd
+from last_jax.teachers.greedy import greedy
+from last_jax.teachers.selection import imt, mixed
+
+__all__ = [
+  "OmniscientView",
+  "Selection",
+  "Synthesis",
+  "Teacher",
+  "Uniform",
+  "View",
+  "distillation",
+  "greedy",
+  "imt",
+  "label_smoothing",
+  "mixed",
+  "self_training",
+  "sgd",
+]

@@ -1,0 +1,110 @@
+"""What a teacher is: a selection of examples and a synthesis of labels.
+
+Each iteration the loop *proposes* a random batch, drawn ahead. A `Selection` may replace its examples, a `Synthesis`
+labels what is then shown. Every method of the paper is such a pair, and a new one is a class with one method:
+
+    class Flipped:
+      omniscient = False
+      def prepare(self, learner, x, truth, target): return None
+      def label(self, memory, view, index): return 1 - view.truth[index]
+
+Both may be pytrees (registered dataclasses), so that their numbers can be swept, trained or vmapped.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from last_jax.learners import Learner
+from last_jax.types import Array, Key, Lessons, Params, Student
+
+
+class View(NamedTuple):
+  """What a black-box teacher sees before an iteration. There is no target in it."""
+
+  learner: Learner
+  student: Student
+  x: Array  # [n, ...] the pool's inputs.
+  truth: Array  # [n, K] the pool's labels.
+  step: Array  # [] how many iterations were taken so far.
+  key: Key  # This iteration's own.
+
+
+class OmniscientView(NamedTuple):
+  """What an omniscient teacher sees: the same, and the target."""
+
+  learner: Learner
+  student: Student
+  x: Array
+  truth: Array
+  step: Array
+  key: Key
+  target: Params
+
+
+class Selection(Protocol):
+  """Which examples to show."""
+
+  omniscient: bool  # Whether it is given an OmniscientView, or a View.
+
+  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> Any:
+    """What can be computed once, before the first iteration. The target is None unless `omniscient`."""
+
+  def select(self, memory: Any, view: Any, proposal: Array) -> Array:
+    """Indices `[m]` into the pool, in place of the random ones proposed."""
+
+
+class Synthesis(Protocol):
+  """Which labels to give them."""
+
+  omniscient: bool
+
+  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> Any:
+    """As for a selection."""
+
+  def label(self, memory: Any, view: Any, index: Array) -> Array:
+    """Labels `[m, K]` for the examples `index [m]`."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+  """Shows what is proposed."""
+
+  omniscient = False
+
+  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> None:
+    """Nothing to prepare."""
+
+  def select(self, memory: None, view: View, proposal: Array) -> Array:
+    """The proposal."""
+    return proposal
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Teacher:
+  """A selection and a synthesis, under a name for tables and legends."""
+
+  name: str = dataclasses.field(metadata={"static": True})
+  selection: Selection
+  synthesis: Synthesis
+
+  @property
+  def omniscient(self) -> bool:
+    """Whether it cannot teach without a target."""
+    return self.selection.omniscient or self.synthesis.omniscient
+
+  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> tuple[Any, Any]:
+    """What both parts compute once; a part that is not omniscient is not handed the target."""
+    parts = (self.selection, self.synthesis)
+    selection, synthesis = (p.prepare(learner, x, truth, target if p.omniscient else None) for p in parts)
+    return selection, synthesis
+
+  def lesson(self, memory: tuple[Any, Any], view: View, target: Params | None, proposal: Array) -> Lessons:
+    """What to show in this iteration, given the random examples `proposal [m]`."""
+    everything = view if target is None else OmniscientView(*view, target=target)
+    index = self.selection.select(memory[0], everything if self.selection.omniscient else view, proposal)
+    label = self.synthesis.label(memory[1], everything if self.synthesis.omniscient else view, index)
+    return Lessons(index, label)

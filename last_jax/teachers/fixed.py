@@ -1,0 +1,136 @@
+"""Teachers without a target: ground truth, and the soft labels of practice, as policies in the paper's framework."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from last_jax import checks
+from last_jax.learners import Learner
+from last_jax.teachers.base import Teacher, Uniform, View
+from last_jax.types import Array, Params
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class GroundTruth:
+  """The pool's own labels."""
+
+  omniscient = False
+
+  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> None:
+    """Nothing to prepare."""
+
+  def label(self, memory: None, view: View, index: Array) -> Array:
+    """The ground truth, `[m, K]`."""
+    return view.truth[index]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Smoothed:
+  """mu truth + (1 - mu) times the mean of the class labels."""
+
+  mu: Array | float
+  omniscient = False
+
+  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> Array:
+    """The mean of the class labels, `[K]`: 1/K each, or the middle of the interval."""
+    _check_classifier(learner, "label_smoothing")
+    return jnp.asarray(learner.loss.class_labels(truth.shape[1]).mean(0), truth.dtype)
+
+  def label(self, memory: Array, view: View, index: Array) -> Array:
+    """Smoothed labels, `[m, K]`."""
+    return self.mu * view.truth[index] + (1 - self.mu) * memory
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Distilled:
+  """The prediction of another model at a temperature."""
+
+  logits_fn: Callable[[Array], Array] = dataclasses.field(metadata={"static": True})
+  temperature: Array | float
+  omniscient = False
+
+  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> Array:
+    """The soft labels of the whole pool, `[n, K]`: they do not change, so one pass over it is enough."""
+    logits = self.logits_fn(x)
+    logits = logits[:, None] if logits.ndim == 1 else logits
+    if logits.shape != truth.shape:
+      raise ValueError(f"logits_fn must map the pool to shape {truth.shape}, but it gives shape {logits.shape}")
+    return jax.vmap(_predictor(learner, "distillation"))(logits / self.temperature).astype(truth.dtype)
+
+  def label(self, memory: Array, view: View, index: Array) -> Array:
+    """Soft labels, `[m, K]`."""
+    return memory[index]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SelfLabelled:
+  """What the student predicts now, as it is or as the class it stands for."""
+
+  hard: bool = dataclasses.field(metadata={"static": True})
+  omniscient = False
+
+  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> None:
+    """Nothing to prepare."""
+    _predictor(learner, "self_training")
+
+  def label(self, memory: None, view: View, index: Array) -> Array:
+    """Pseudo-labels, `[m, K]`."""
+    loss = view.learner.loss
+    outputs = view.learner.apply(view.student.params, view.x[index])
+    predictions = jax.vmap(_predictor(view.learner, "self_training"))(outputs)
+    if not self.hard:
+      return predictions
+    class_labels = jnp.asarray(loss.class_labels(predictions.shape[1]), predictions.dtype)
+    gaps = jnp.sum((predictions[:, None] - class_labels) ** 2, -1)
+    return class_labels[jnp.argmin(gaps, 1)]
+
+
+def _check_classifier(learner: Learner, teacher: str) -> None:
+  if not learner.loss.classification:
+    raise ValueError(f"{teacher} is for classifiers, but the learner's loss is {learner.loss.name}")
+
+
+def _predictor(learner: Learner, teacher: str) -> Callable[[Array], Array]:
+  if learner.loss.predict is None:
+    raise ValueError(f"{teacher} needs a loss that says what it predicts, but {learner.loss.name} does not")
+  return learner.loss.predict
+
+
+def sgd() -> Teacher:
+  """The random teacher: uniform examples with their ground truth."""
+  return Teacher("SGD", Uniform(), GroundTruth())
+
+
+def label_smoothing(mu: Any) -> Teacher:
+  """Labels mu truth + (1 - mu) / K.
+
+  Args:
+    mu: between 0 (all classes alike) and 1 (the ground truth).
+  """
+  checks.check_between("mu", mu, 0.0, 1.0)
+  return Teacher("label smoothing", Uniform(), Smoothed(mu))
+
+
+def distillation(logits_fn: Callable[[Array], Array], temperature: Any = 1.0) -> Teacher:
+  """Labels softmax(z / temperature) from a pretrained model (or sigmoid, for one output).
+
+  Args:
+    logits_fn: `x [n, ...] -> z [n, K]`. Pass the same function again to reuse what is compiled.
+    temperature: a positive number; more is softer.
+  """
+  if not callable(logits_fn):
+    raise TypeError(f"logits_fn must be a function of x, but it is a {type(logits_fn).__name__}")
+  checks.check_positive("temperature", temperature)
+  return Teacher("distillation", Uniform(), Distilled(logits_fn, temperature))
+
+
+def self_training(hard: bool = False) -> Teacher:
+  """Labels that the student itself predicts before the step; `hard`: their class."""
+  return Teacher("self-training", Uniform(), SelfLabelled(bool(hard)))

@@ -1,0 +1,121 @@
+"""The nouns of the package: what is taught from, what is taught, and what comes back."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Params = Any  # A pytree of arrays: whatever `learner.init` returns.
+Array = jax.Array
+Key = jax.Array
+
+
+def is_concrete(*values: Any) -> bool:
+  """Whether every value is an array whose entries can be looked at now (not a tracer)."""
+  return all(isinstance(value, (np.ndarray, jax.Array)) and not isinstance(value, jax.core.Tracer) for value in values)
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Pool:
+  """The examples a teacher may show, checked once when they are put together.
+
+  Attributes:
+    x: `[n, ...]` inputs; integers become floats.
+    y: `[n]` class ids (integers), `[n]` real targets (floats), or `[n, K]` label vectors (floats).
+  """
+
+  x: Array
+  y: Array
+
+  def __init__(self, x: Any, y: Any):
+    inputs, labels = (value if isinstance(value, jax.Array) else np.asarray(value) for value in (x, y))
+    _check_pool(inputs, labels)
+    floating = jnp.issubdtype(inputs.dtype, jnp.floating)
+    self.x = jnp.asarray(inputs) if floating else jnp.asarray(inputs, float)
+    self.y = jnp.asarray(labels)
+
+  def __len__(self) -> int:
+    return self.x.shape[0]
+
+  def __repr__(self) -> str:
+    return f"Pool(x={self.x.dtype}{list(self.x.shape)}, y={self.y.dtype}{list(self.y.shape)})"
+
+  def tree_flatten_with_keys(self):
+    return ((jax.tree_util.GetAttrKey("x"), self.x), (jax.tree_util.GetAttrKey("y"), self.y)), None
+
+  @classmethod
+  def tree_unflatten(cls, _, leaves):
+    # Not through __init__: JAX rebuilds pools around tracers and placeholders, which cannot be checked.
+    pool = object.__new__(cls)
+    pool.x, pool.y = leaves
+    return pool
+
+
+def _check_pool(x: Any, y: Any) -> None:
+  for name, value in (("x", x), ("y", y)):
+    if not (jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool):
+      raise TypeError(f"pool {name} must hold numbers, but its dtype is {value.dtype}")
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+      raise TypeError(f"pool {name} must hold real numbers, but its dtype is {value.dtype}")
+  if x.ndim < 2:
+    raise ValueError(f"pool x must have shape [n, features...], but its shape is {x.shape}")
+  if y.ndim not in (1, 2):
+    raise ValueError(f"pool y must have shape [n] or [n, K], but its shape is {y.shape}")
+  if x.shape[0] != y.shape[0]:
+    raise ValueError(f"pool x holds {x.shape[0]} examples but y holds {y.shape[0]} labels: they must be as many")
+  if 0 in x.shape or 0 in y.shape:
+    raise ValueError(f"the pool is empty: x has shape {x.shape} and y has shape {y.shape}")
+  if is_concrete(x, y):
+    for name, value in (("x", x), ("y", y)):
+      bad = np.asarray(~jnp.isfinite(value) if isinstance(value, jax.Array) else ~np.isfinite(value))
+      if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"pool {name} must be finite, but {int(bad.sum())} entries are NaN or infinite, first at {where}")
+    if not np.asarray(x).any():
+      raise ValueError("pool x is zero everywhere: examples with x = 0 teach nothing")
+
+
+class Dataset(NamedTuple):
+  """What a data source gives: a pool to teach from, and, where it has them, a test pool, a target and a start."""
+
+  train: Pool
+  test: Pool | None = None
+  target: np.ndarray | Mapping[str, np.ndarray] | None = None  # Flat, or one array per leaf of the parameters.
+  init: np.ndarray | Mapping[str, np.ndarray] | None = None
+
+
+class Student(NamedTuple):
+  """A learner's state between two iterations."""
+
+  params: Params
+  opt_state: Any
+
+
+class Lessons(NamedTuple):
+  """What was shown: which examples of the pool, with which labels."""
+
+  index: Array  # [m], or [steps, m] for a whole curriculum.
+  label: Array  # [m, K], or [steps, m, K].
+
+
+class Result(NamedTuple):
+  """What teaching one student gave. From `teach_many`, every leaf has a leading [students] axis.
+
+  Record 0 is the start. A metric that was not asked for, or that cannot be computed (no target, no test pool), is None.
+  """
+
+  step: Array  # [records] the iteration of each record.
+  distance: Array | None  # [records] ||w - w*||.
+  objective: Array | None  # [records] mean loss over the pool with its ground truth, plus (weight decay / 2) ||w||^2.
+  accuracy: Array | None  # [records] share of the test pool that is classified right.
+  probe: Any  # [records, ...] the caller's own function of the parameters.
+  hitting_time: Array | None  # [] first iteration with distance <= tolerance; -1 where there was none.
+  lessons: Lessons | None  # The curriculum, when asked for.
+  student: Student  # Where the student ended; `teach(..., resume=result)` goes on from there.
+
+  @property
+  def params(self) -> Params:
+    """The final parameters."""
+    return self.student.params

@@ -1,0 +1,1 @@
+"""Entry points: flags in, library calls, files out."""
