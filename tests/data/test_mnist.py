@@ -1,0 +1,412 @@
+"""The IDX reader, the shipped digits, the full ones where they are at hand, and their random features."""
+
+import gzip
+import hashlib
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import zipfile
+import zlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from last_jax import data
+from last_jax.data.idx import read_idx
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SUBSET = ROOT / "last_jax" / "data" / "mnist_subset.npz"
+FILES = (
+  "train-images-idx3-ubyte",
+  "train-labels-idx1-ubyte",
+  "t10k-images-idx3-ubyte",
+  "t10k-labels-idx1-ubyte",
+)
+CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
+
+
+def idx_bytes(array):
+  """An IDX file, written from the format's definition."""
+  code = CODES[array.dtype.newbyteorder("=").str[1:]]
+  header = struct.pack(f">BBBB{array.ndim}I", 0, 0, code, array.ndim, *array.shape)
+  return header + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+def small_arrays(seed=0):
+  """Four arrays in the layout of MNIST: 20 training and 10 test images."""
+  generator = np.random.default_rng(seed)
+  arrays = []
+  for size in (20, 10):
+    arrays += [generator.integers(0, 256, (size, 28, 28), np.uint8), np.arange(size, dtype=np.uint8) % 10]
+  return dict(zip(FILES, arrays, strict=True))
+
+
+def write_folder(folder, arrays, compress):
+  folder.mkdir(exist_ok=True)
+  for name, array in arrays.items():
+    content = idx_bytes(array)
+    if compress:
+      (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    else:
+      (folder / name).write_bytes(content)
+  return folder
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+  return tmp_path_factory.mktemp("idx")
+
+
+@pytest.fixture(scope="module")
+def full_folder():
+  named = os.environ.get("LAST_JAX_MNIST")
+  folder = pathlib.Path(named) if named else ROOT.parent / "shared" / "data" / "mnist"
+  if not all((folder / name).is_file() or (folder / f"{name}.gz").is_file() for name in FILES):
+    pytest.skip(f"the four MNIST files are not in {folder}: set LAST_JAX_MNIST to the folder that has them")
+  return folder
+
+
+@pytest.fixture(scope="module")
+def full(full_folder):
+  return data.mnist_images(folder=full_folder)
+
+
+@pytest.fixture(scope="module")
+def shipped():
+  return data.mnist_images()
+
+
+ARRAYS = st.builds(
+  lambda dtype, shape, seed: np.frombuffer(
+    np.random.default_rng(seed).bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype
+  ).reshape(shape),
+  st.sampled_from(sorted(CODES)),
+  st.lists(st.integers(1, 5), min_size=1, max_size=4),
+  st.integers(0, 99),
+)
+
+
+class TestReadIdx:
+  @settings(deadline=None)
+  @given(array=ARRAYS, compress=st.booleans())
+  def test_gives_back_what_was_written(self, scratch, array, compress):
+    path = scratch / "whole"
+    path.write_bytes(gzip.compress(idx_bytes(array)) if compress else idx_bytes(array))
+    read = read_idx(path)
+    assert read.dtype == array.dtype
+    assert read.dtype.isnative
+    assert read.flags.writeable
+    assert read.shape == array.shape
+    assert read.tobytes() == array.tobytes()
+
+  @settings(deadline=None)
+  @given(array=ARRAYS, compress=st.booleans(), drawn=st.data())
+  def test_any_truncation_is_an_error(self, scratch, array, compress, drawn):
+    content = gzip.compress(idx_bytes(array)) if compress else idx_bytes(array)
+    path = scratch / "truncated"
+    path.write_bytes(content[: drawn.draw(st.integers(0, len(content) - 1))])
+    with pytest.raises(ValueError, match="truncated") as caught:
+      read_idx(path)
+    assert str(path) in str(caught.value)
+
+  @settings(deadline=None)
+  @given(array=ARRAYS, compress=st.booleans(), tail=st.binary(min_size=1, max_size=20))
+  def test_trailing_bytes_are_an_error(self, scratch, array, compress, tail):
+    path = scratch / "trailing"
+    content = idx_bytes(array) + tail
+    path.write_bytes(gzip.compress(content) if compress else content)
+    with pytest.raises(ValueError, match=r"trailing has trailing bytes: .* take"):
+      read_idx(path)
+
+  @settings(deadline=None, max_examples=300)
+  @given(array=ARRAYS, drawn=st.data())
+  def test_a_damaged_gzip_is_an_error_or_harmless(self, scratch, array, drawn):
+    content = bytearray(gzip.compress(idx_bytes(array)))
+    content[drawn.draw(st.integers(0, len(content) - 1))] ^= drawn.draw(st.integers(1, 255))
+    path = scratch / "damaged"
+    path.write_bytes(content)
+    try:
+      read = read_idx(path)
+    except ValueError as error:
+      assert str(path) in str(error)  # noqa: PT017 (both outcomes are right)
+    else:
+      assert read.tobytes() == array.tobytes()
+
+  @settings(deadline=None, max_examples=300)
+  @given(content=st.binary(max_size=60), start=st.sampled_from([b"", b"\0\0", b"\0\0\x08\x01", b"\x1f\x8b\x08"]))
+  def test_noise_is_never_anything_but_a_clear_error(self, scratch, content, start):
+    path = scratch / "noise"
+    path.write_bytes(start + content)
+    try:
+      read = read_idx(path)
+    except ValueError as error:
+      assert str(path) in str(error)  # noqa: PT017
+    else:
+      assert idx_bytes(read) == start + content
+
+  @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+      (b"", "is truncated: an IDX header takes at least 4 bytes, but it holds 0"),
+      (b"\0\1\x08\x01\0\0\0\0", "is not an IDX file: it must begin with two zero bytes"),
+      (b"PK\x03\x04 and more", "is not an IDX file: it must begin with two zero bytes"),
+      (b"\0\0\x0a\x01\0\0\0\1\0", "its dtype byte must be one of 0x08, .* but is 0x0A"),
+      (b"\0\0\x08\x00\0", "must have 1 to 32 dimensions, but its header says 0"),
+      (b"\0\0\x08\x21" + b"\0\0\0\1" * 33 + b"\0", "must have 1 to 32 dimensions, but its header says 33"),
+      (b"\0\0\x08\x02\0\0\0\1", "ends within the sizes of its 2 dimensions"),
+      (b"\0\0\x08\x01\0\0\0\2\7", r"is truncated: \[2\] numbers of 1 bytes take 2 bytes, but it holds 1"),
+      (b"\0\0\x0b\x01\0\0\0\1\0\0\0", r"has trailing bytes: \[1\] numbers of 2 bytes take 2 bytes, but it holds 3"),
+      (b"\0\0\x0e\x04" + b"\xff" * 16, "is truncated"),  # Sizes whose product does not fit in 64 bits.
+      (b"\x1f\x8bbroken", "is truncated or damaged gzip"),
+      (gzip.compress(b"\0\0\x08\x01\0\0\0\1\7")[:-4], "is truncated or damaged gzip"),
+    ],
+  )
+  def test_each_fault_has_its_message(self, tmp_path, content, message):
+    path = tmp_path / "faulty"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"faulty.*{message}"):
+      read_idx(path)
+
+  def test_wrong_checksum_is_an_error(self, tmp_path):
+    content = bytearray(gzip.compress(idx_bytes(np.arange(50, dtype=np.uint8))))
+    content[-8] ^= 1
+    path = tmp_path / "checksum"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="truncated or damaged gzip: CRC"):
+      read_idx(path)
+
+  def test_missing_file(self, tmp_path):
+    with pytest.raises(FileNotFoundError, match="absent"):
+      read_idx(tmp_path / "absent")
+
+
+class TestFolder:
+  def test_raw_and_compressed_are_equal(self, tmp_path):
+    arrays = small_arrays()
+    for compress in (False, True):
+      folder = write_folder(tmp_path / str(compress), arrays, compress)
+      train, test = data.mnist_images(folder=folder)
+      for found, name in zip((*train, *test), FILES, strict=True):
+        np.testing.assert_array_equal(found, arrays[name])
+
+  def test_a_mixture_of_raw_and_compressed_will_do(self, tmp_path):
+    folder = write_folder(tmp_path, small_arrays(), compress=True)
+    (folder / FILES[1]).write_bytes(gzip.decompress((folder / f"{FILES[1]}.gz").read_bytes()))
+    (folder / f"{FILES[1]}.gz").unlink()
+    assert len(data.mnist_images(folder=str(folder))[0].images) == 20
+
+  @pytest.mark.parametrize("name", FILES)
+  def test_missing_file_is_named(self, tmp_path, name):
+    folder = write_folder(tmp_path, small_arrays(), compress=False)
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"must hold {name} or {name}\.gz"):
+      data.mnist(folder=folder)
+
+  def test_missing_folder_is_named(self, tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+      data.mnist(folder=tmp_path / "nowhere")
+
+  @pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+      (FILES[0], np.zeros((20, 27, 28), np.uint8), r"must hold uint8 \[n, 28, 28\], but holds uint8 \[20, 27, 28\]"),
+      (FILES[0], np.zeros((20, 28, 28), np.int8), r"must hold uint8 \[n, 28, 28\], but holds int8"),
+      (FILES[0], np.zeros((20, 784), np.uint8), r"must hold uint8 \[n, 28, 28\], but holds uint8 \[20, 784\]"),
+      (FILES[1], np.zeros((20, 1), np.uint8), r"must hold uint8 \[n\], but holds uint8 \[20, 1\]"),
+      (FILES[1], np.zeros(20, np.int32), r"must hold uint8 \[n\], but holds int32"),
+      (FILES[3], np.zeros(9, np.uint8), "holds 10 images, but .* holds 9 labels"),
+      (FILES[1], np.full(20, 10, np.uint8), "must hold digits from 0 to 9, but holds a 10"),
+      (FILES[3], np.full(10, 3, np.uint8), r"there are no test images of the digits \[5\]"),
+    ],
+  )
+  def test_files_that_are_not_mnist_are_refused(self, tmp_path, name, array, message):
+    folder = write_folder(tmp_path, {**small_arrays(), name: array}, compress=False)
+    with pytest.raises(ValueError, match=message):
+      data.mnist(folder=folder)
+
+
+class TestSubset:
+  def test_has_the_promised_images(self, shipped):
+    for source, per_digit in zip(shipped, (1000, 200), strict=True):
+      assert source.images.shape == (10 * per_digit, 28, 28)
+      assert source.images.dtype == source.digits.dtype == np.uint8
+      assert np.bincount(source.digits).tolist() == [per_digit] * 10
+
+  def test_no_image_is_there_twice(self, shipped):
+    images = [image.tobytes() for source in shipped for image in source.images]
+    assert len(set(images)) == len(images) == 12000
+
+  def test_is_small_and_has_no_pickle(self):
+    assert SUBSET.stat().st_size < 2_200_000
+    with np.load(SUBSET, allow_pickle=False) as archive:
+      assert sorted(archive) == ["test_digits", "test_images", "train_digits", "train_images"]
+      assert all(archive[name].dtype == np.uint8 for name in archive)
+
+  def test_is_a_true_subset_of_the_original_in_its_order(self, shipped, full):
+    for source, whole in zip(shipped, full, strict=True):
+      place = {
+        (int(d), image.tobytes()): i for i, (image, d) in enumerate(zip(whole.images, whole.digits, strict=True))
+      }
+      places = [place[int(d), image.tobytes()] for image, d in zip(source.images, source.digits, strict=True)]
+      assert np.all(np.diff(places) > 0)
+      # Chosen from all of the file, not from its beginning.
+      assert 0.45 < np.mean(places) / len(whole.digits) < 0.55
+
+  def test_original_has_its_published_sizes(self, full):
+    assert [len(source.digits) for source in full] == [60000, 10000]
+    assert np.bincount(full[1].digits).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+
+  def test_making_it_again_gives_the_shipped_file(self, full_folder, tmp_path):
+    made = tmp_path / "again.npz"
+    command = [sys.executable, "-m", "last_jax.data.make_mnist_subset", f"--folder={full_folder}", f"--out={made}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert str(made) in done.stdout
+    with zipfile.ZipFile(made) as ours, zipfile.ZipFile(SUBSET) as theirs:
+      assert ours.namelist() == theirs.namelist()
+      for name in ours.namelist():
+        assert ours.read(name) == theirs.read(name)
+    if "ng" not in zlib.ZLIB_RUNTIME_VERSION:  # zlib-ng compresses the same arrays into other bytes.
+      assert hashlib.sha256(made.read_bytes()).digest() == hashlib.sha256(SUBSET.read_bytes()).digest()
+
+  def test_too_small_a_source_is_refused(self, tmp_path):
+    from last_jax.data.make_mnist_subset import make_subset
+
+    folder = write_folder(tmp_path, small_arrays(), compress=False)
+    with pytest.raises(ValueError, match="per_digit must be at most 2, the images there are of 0, but it is 1000"):
+      make_subset(folder, tmp_path / "out.npz")
+    assert not (tmp_path / "out.npz").exists()
+
+  def test_attribution_goes_with_it(self):
+    text = (SUBSET.parent / "MNIST_ATTRIBUTION.md").read_text(encoding="utf-8")
+    for words in ("LeCun", "Cortes", "CC BY-SA 3.0", "make_mnist_subset"):
+      assert words in text
+
+
+class TestMnist:
+  def test_default_is_24_features_of_threes_and_fives(self, shipped):
+    train, test, target, init = data.mnist()
+    assert train.x.shape == (2000, 24)
+    assert test.x.shape == (400, 24)
+    assert target is None
+    assert init is None
+    for pool, source in zip((train, test), shipped, strict=True):
+      kept = np.isin(source.digits, (3, 5))
+      np.testing.assert_array_equal(pool.y, source.digits[kept] == 5)
+      matrix = np.random.default_rng(0).standard_normal((784, 24))
+      expected = source.images[kept].reshape(-1, 784) / 255 @ matrix
+      np.testing.assert_allclose(pool.x, expected, rtol=1e-4, atol=1e-4)
+
+  def test_classes_follow_the_order_of_the_digits(self):
+    one, other = data.mnist((3, 5)).train, data.mnist((5, 3)).train
+    np.testing.assert_array_equal(one.x, other.x)
+    np.testing.assert_array_equal(one.y, 1 - np.asarray(other.y))
+    assert jnp.issubdtype(one.y.dtype, jnp.integer)
+    train = data.mnist((9, 0, 4), train_per_digit=5).train
+    assert np.bincount(train.y).tolist() == [5, 5, 5]
+
+  def test_images_have_unit_pixels_and_one_channel(self, shipped):
+    pool = data.mnist((0, 1), num_features=None).test
+    assert pool.x.shape == (400, 28, 28, 1)
+    assert (float(pool.x.min()), float(pool.x.max())) == (0.0, 1.0)
+    kept = np.isin(shipped[1].digits, (0, 1))
+    np.testing.assert_array_equal(np.round(np.asarray(pool.x[..., 0]) * 255), shipped[1].images[kept])
+
+  def test_train_per_digit_is_a_stratified_random_subset(self):
+    whole = data.mnist((3, 5)).train
+    place = {row.tobytes(): i for i, row in enumerate(np.asarray(whole.x))}
+    chosen = {}
+    for seed in (0, 1):
+      small = data.mnist((3, 5), train_per_digit=100, seed=seed)
+      assert np.bincount(small.train.y).tolist() == [100, 100]
+      assert len(small.test) == 400
+      chosen[seed] = [place[row.tobytes()] for row in np.asarray(small.train.x)]
+      assert len(set(chosen[seed])) == 200
+      np.testing.assert_array_equal(small.train.y, np.asarray(whole.y)[chosen[seed]])
+      assert 0.4 < np.mean(chosen[seed]) / len(whole) < 0.6
+    assert len(set(chosen[0]) & set(chosen[1])) < 60  # By chance about 20.
+    again = data.mnist((3, 5), train_per_digit=100, seed=1).train
+    assert [place[row.tobytes()] for row in np.asarray(again.x)] == chosen[1]
+
+  def test_choice_of_a_digit_does_not_depend_on_the_others(self):
+    threes = [
+      {row.tobytes() for row, y in zip(np.asarray(pool.x), pool.y, strict=True) if y == digits.index(3)}
+      for digits in ((3, 5), (8, 3))
+      for pool in [data.mnist(digits, train_per_digit=20).train]
+    ]
+    assert threes[0] == threes[1]
+
+  def test_full_files_are_read_from_a_folder(self, full_folder, full):
+    train, test, *_ = data.mnist((3, 5), folder=full_folder)
+    assert [len(train), len(test)] == [np.isin(source.digits, (3, 5)).sum() for source in full] == [11552, 1902]
+
+  def test_digits_are_told_apart_by_their_features(self):
+    # A least squares classifier, as a check that images and labels belong together.
+    train, test, *_ = data.mnist()
+    x, y = np.asarray(train.x, float), 2.0 * np.asarray(train.y) - 1
+    weights = np.linalg.lstsq(np.column_stack([x, np.ones(len(x))]), y, rcond=None)[0]
+    scores = np.column_stack([np.asarray(test.x, float), np.ones(len(test))]) @ weights
+    assert np.mean((scores > 0) == np.asarray(test.y)) > 0.8
+
+  @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+      ({"digits": (3,)}, "digits must hold at least 2 different digits"),
+      ({"digits": ()}, "digits must hold at least 2 different digits"),
+      ({"digits": (3, 3)}, "digits must hold at least 2 different digits, each once"),
+      ({"digits": (3, 10)}, "digits must lie between 0 and 9, but it is 10"),
+      ({"digits": (-1, 3)}, "digits must be a whole number of at least 0, but it is -1"),
+      ({"digits": (3, 5.5)}, "digits must be a whole number"),
+      ({"num_features": 0}, "num_features must be a whole number of at least 1"),
+      ({"feature_scale": 0.0}, "feature scale must be a positive number, but it is 0"),
+      ({"feature_scale": -1.0}, "feature scale must be a positive number"),
+      ({"feature_scale": float("nan")}, "feature scale must be a positive number"),
+      ({"feature_seed": -1}, "feature seed must be a whole number of at least 0"),
+      ({"train_per_digit": 0}, "train_per_digit must be a whole number of at least 1"),
+      ({"train_per_digit": 1001}, "train_per_digit must be at most 1000, the images there are of 3, but it is 1001"),
+      ({"seed": -1}, "seed must be a whole number of at least 0"),
+    ],
+  )
+  def test_bad_argument_is_named(self, arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+      data.mnist(**arguments)
+
+  def test_images_of_one_digit(self, shipped):
+    train, test = data.mnist_images((7,))
+    assert set(train.digits) == set(test.digits) == {7}
+    np.testing.assert_array_equal(test.images, shipped[1].images[shipped[1].digits == 7])
+
+
+class TestRandomFeatures:
+  def test_matrix_has_independent_normal_entries_of_the_scale(self):
+    matrix = data.random_features(np.eye(784), 64, 0.3, 5)
+    np.testing.assert_allclose(matrix.std(), 0.3, rtol=0.02)
+    np.testing.assert_allclose(matrix.mean(), 0, atol=0.01)
+    np.testing.assert_allclose(np.mean(matrix**4) / np.mean(matrix**2) ** 2, 3, rtol=0.05)
+    np.testing.assert_allclose(matrix.T @ matrix / 784, 0.09 * np.eye(64), atol=0.02)
+
+  def test_matrix_is_fixed_by_the_seed_and_scales(self):
+    one = data.random_features(np.eye(6), 3, 1.0, 1)
+    np.testing.assert_array_equal(one, data.random_features(np.eye(6), 3, 1.0, 1))
+    np.testing.assert_allclose(data.random_features(np.eye(6), 3, 0.1, 1), 0.1 * one, rtol=1e-12)
+    assert not np.isclose(one, data.random_features(np.eye(6), 3, 1.0, 2)).any()
+
+  def test_bytes_are_pixels_and_floats_are_taken_as_they_are(self):
+    images = np.random.default_rng(0).integers(0, 256, (5, 4, 3), np.uint8)
+    before = images.copy()
+    features = data.random_features(images, 2)
+    assert features.shape == (5, 2)
+    np.testing.assert_allclose(features, data.random_features(images / 255, 2), rtol=1e-12)
+    np.testing.assert_allclose(255 * features, data.random_features(images.astype(float), 2), rtol=1e-12)
+    np.testing.assert_array_equal(images, before)
+
+  def test_other_images_are_refused(self):
+    with pytest.raises(TypeError, match="images must be uint8 or floats, but their dtype is int64"):
+      data.random_features(np.ones((2, 3), np.int64), 2)
+    with pytest.raises(ValueError, match=r"images must have shape \[n, ...\], but their shape is \(3,\)"):
+      data.random_features(np.ones(3), 2)
