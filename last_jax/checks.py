@@ -13,7 +13,7 @@ from last_jax.types import is_concrete
 
 def _number(name: str, value: Any) -> np.ndarray | None:
   """The value as an array that can be looked at, or None while it is being traced."""
-  if isinstance(value, jax.core.Tracer) or value is None:
+  if isinstance(value, jax.core.Tracer):
     return None
   if isinstance(value, bool) or not (isinstance(value, (int, float, np.number)) or is_concrete(value)):
     raise TypeError(f"{name} must be a number, but it is a {type(value).__name__}")
@@ -68,15 +68,11 @@ def check_finite(name: str, tree: Any) -> None:
 def check_params(learner: Any, params: Any, name: str, *, students: int | None = None) -> None:
   """Raises unless `params` has the structure and shapes of the learner's parameters (with a leading [students])."""
   expected = jax.eval_shape(learner.init, jax.random.key(0))
-  if jax.tree.structure(params) != jax.tree.structure(expected):
-    raise ValueError(
-      f"{name} does not have the learner's parameters: it is {jax.tree.structure(params)}, "
-      f"but the learner has {jax.tree.structure(expected)}"
-    )
+  found, wanted = str(jax.tree.structure(params)), str(jax.tree.structure(expected))
+  if found != wanted:
+    raise ValueError(f"{name} does not have the learner's parameters: it is {found}, but the learner has {wanted}")
   lead = () if students is None else (students,)
-  for (path, leaf), want in zip(
-    jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(expected), strict=True
-  ):
+  for (path, leaf), want in zip(jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(expected), strict=True):
     if jnp.shape(leaf) != (*lead, *want.shape):
       where = jax.tree_util.keystr(path)
       raise ValueError(f"{name}{where} must have shape {(*lead, *want.shape)}, but it has shape {jnp.shape(leaf)}")

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from last_jax import checks
+from last_jax.losses import Loss
 from last_jax.types import Array
 
 # (label [K], center [K], radius [], class labels [C, K]) -> the nearest label of the set [K].
@@ -45,6 +46,15 @@ class Constraint:
   hull: bool = _static(default=False)
   discrete: bool = _static(default=False)
   max_combinations: int = _static(default=1024)
+
+  def projection(self, loss: Loss, outputs: Array, truth: Array) -> Callable[[Array], Array]:
+    """Takes labels `[m, K]` to the nearest of the set, for a batch with these outputs and ground truth, `[m, K]`."""
+    project = self.project
+    if project is None:
+      return lambda labels: labels
+    class_labels = loss.class_labels_like(truth)
+    centers = truth if self.around == "truth" else loss.predict_all(outputs)
+    return lambda labels: jax.vmap(lambda y, center: project(y, center, self.radius, class_labels))(labels, centers)
 
   def is_exact(self, batch_size: int, num_outputs: int) -> bool:
     """Whether the best label is global: always, but for one-hot batches too large to enumerate."""

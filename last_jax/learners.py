@@ -1,6 +1,6 @@
 """Learners: a model, a loss that is affine in the label, and an optimizer. One iteration of a student is `step`.
 
-    w+ = w - eta (grad_w loss(f(w, x), y) + lambda w)          lambda is not applied to biases
+w+ = w - eta (grad_w loss(f(w, x), y) + lambda w)          lambda is not applied to biases
 """
 
 import dataclasses
@@ -50,9 +50,7 @@ class Learner:
   def update(self, student: Student, gradient: Params) -> Student:
     """One optimizer step for this gradient of the batch's mean loss."""
     if self.weight_decay is not None:
-      gradient = jax.tree.map(
-        lambda g, w: g + self.weight_decay * w if _decayed(w) else g, gradient, student.params
-      )
+      gradient = jax.tree.map(lambda g, w: g + self.weight_decay * w if _decayed(w) else g, gradient, student.params)
     updates, opt_state = self.optimizer.update(gradient, student.opt_state, student.params)
     return Student(optax.apply_updates(student.params, updates), opt_state)
 
@@ -119,7 +117,8 @@ def _build(
     raise ValueError("learning_rate is missing: give a positive number, a schedule, or an optimizer")
   if nesterov and momentum is None:
     raise ValueError("nesterov=True needs momentum, a number between 0 and 1")
-  checks.check_between("momentum", momentum, 0.0, 1.0)
+  if momentum is not None:
+    checks.check_between("momentum", momentum, 0.0, 1.0)
   if callable(learning_rate):
     return Learner(model, loss, Sgd(None, momentum, nesterov, learning_rate), decay)
   checks.check_positive("learning_rate", learning_rate)
@@ -175,9 +174,7 @@ def logistic(
   checks.check_count("num_features", num_features)
   forms = {"cross_entropy": losses.sigmoid_cross_entropy, "margin": losses.margin_logistic}
   loss = forms[checks.check_name("form", form, forms)]
-  return _build(
-    models.Linear(num_features, 1, bias), loss, learning_rate, momentum, nesterov, weight_decay, optimizer
-  )
+  return _build(models.Linear(num_features, 1, bias), loss, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
 def softmax(

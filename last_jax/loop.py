@@ -23,9 +23,9 @@ class Task(NamedTuple):
   x: Array  # [n, ...]
   truth: Array  # [n, K]
   target: Params | None
-  test_x: Array | None
-  test_truth: Array | None
-  tolerance: Array | float | None
+  test_x: Any  # As x and truth, or None.
+  test_truth: Any
+  tolerance: Any  # A distance, or None.
 
 
 class Plan(NamedTuple):
@@ -89,9 +89,7 @@ def teach(
   return run(key, learner, teacher, task, init, resume, plan=plan)
 
 
-def check_teachable(
-  learner: Learner, teacher: Teacher, pool: Pool, test: Pool | None, target: Params | None
-) -> None:
+def check_teachable(learner: Learner, teacher: Teacher, pool: Pool, test: Pool | None, target: Params | None) -> None:
   """Raises, naming the argument, where these do not fit together."""
   if not isinstance(learner, Learner):
     raise TypeError(f"learner must come from last_jax.learners, but it is a {type(learner).__name__}")
@@ -129,9 +127,10 @@ def assemble(
   metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
   for metric in metrics:
     checks.check_name("metrics", metric, METRICS)
-  checks.check_positive("tolerance", tolerance)
-  if tolerance is not None and target is None:
-    raise ValueError("tolerance is a distance to the target, so it needs target=")
+  if tolerance is not None:
+    checks.check_positive("tolerance", tolerance)
+    if target is None:
+      raise ValueError("tolerance is a distance to the target, so it needs target=")
   test_x, test_truth = (None, None) if test is None else (test.x, learner.encode(test.x, test.y))
   possible = {
     "distance": target is not None,
@@ -162,11 +161,12 @@ def _run(
   init_key, proposal_key, teacher_key = jax.random.split(key, 3)
   if resume is None:
     student = learner.start(learner.init(init_key) if init is None else init)
-    first_step, hitting_time = jnp.zeros((), int), _first_hit(task, student)
+    first_step = jnp.zeros((), int)
+    hitting_time = None if task.tolerance is None else jnp.where(_within_tolerance(task, student), 0, -1)
   else:
     student, first_step, hitting_time = resume.student, resume.step[-1], resume.hitting_time
-    if task.tolerance is not None and hitting_time is None:
-      raise ValueError("tolerance was not asked for in the result to resume from: give it in both, or in neither")
+    if (task.tolerance is None) != (hitting_time is None):
+      raise ValueError("tolerance must be given both here and for the result to resume from, or for neither")
   memory = teacher.prepare(learner, task.x, task.truth, task.target)
   shown_target = task.target if teacher.omniscient else None
 
@@ -178,9 +178,8 @@ def _run(
     lesson = teacher.lesson(memory, view, shown_target, proposal)
     student = learner.step(student, task.x[lesson.index], lesson.label)
     hit = carry.hitting_time
-    if task.tolerance is not None:
-      reached = synthesis.squared_distance(student.params, task.target) <= task.tolerance**2
-      hit = jnp.where((hit < 0) & reached, step + 1, hit)
+    if hit is not None:
+      hit = jnp.where((hit < 0) & _within_tolerance(task, student), step + 1, hit)
     return _Carry(student, hit), lesson if plan.lessons else None
 
   def stretch(carry: _Carry, start: Array, records: int, stride: int):
@@ -247,11 +246,8 @@ def propose(key: Key, steps: Array, batch_size: int, pool_size: int) -> Array:
   return jax.vmap(draw)(steps)
 
 
-def _first_hit(task: Task, student: Student) -> Array | None:
-  if task.tolerance is None:
-    return None
-  reached = synthesis.squared_distance(student.params, task.target) <= task.tolerance**2
-  return jnp.where(reached, 0, -1)
+def _within_tolerance(task: Task, student: Student) -> Array:
+  return synthesis.squared_distance(student.params, task.target) <= jnp.square(task.tolerance)
 
 
 def _record(learner: Learner, task: Task, plan: Plan, params: Params) -> dict[str, Any]:
@@ -266,5 +262,3 @@ def _record(learner: Learner, task: Task, plan: Plan, params: Params) -> dict[st
   if plan.probe is not None:
     record["probe"] = plan.probe(params)
   return record
-
-

@@ -49,6 +49,16 @@ class Loss:
     """The labels of the classes, `[C, K]`: the corners of the set of soft labels."""
     return np.array([[self.low], [self.high]]) if num_outputs == 1 else np.eye(num_outputs)
 
+  def class_labels_like(self, labels: Array) -> Array:
+    """The same, with the length and dtype of `labels [..., K]`."""
+    return jnp.asarray(self.class_labels(labels.shape[-1]), labels.dtype)
+
+  def predict_all(self, outputs: Array) -> Array:
+    """What the learner itself would label its examples, `[m, K] -> [m, K]`."""
+    if self.predict is None:
+      raise ValueError(f"the loss {self.name} does not say what it predicts: give `predict` to its losses.Loss")
+    return jax.vmap(self.predict)(outputs)
+
   def output_gradient(self, outputs: Array, label: Array) -> Array:
     """u, the gradient of the loss in the outputs: `[K], [K] -> [K]`."""
     return jax.grad(self.value)(outputs, label)

@@ -43,7 +43,7 @@ class Linear:
   def apply(self, params: Params, x: Array) -> Array:
     """`[m, d] -> [m, K]`."""
     outputs = x @ params["weights"]
-    return outputs + params["bias"] if self.bias else outputs
+    return outputs + params["bias"][None] if self.bias else outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Mlp:
     for i in range(len(self.widths) - 1):
       layer = params[f"layer_{i}"]
       x = x @ layer["weights"]
-      x = x + layer["bias"] if self.bias else x
+      x = x + layer["bias"][None] if self.bias else x
       x = activation(x) if i < len(self.widths) - 2 else x
     return x
 

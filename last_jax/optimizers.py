@@ -43,7 +43,9 @@ class Sgd:
 
   def rate(self, state: Any) -> Array | float:
     """How far one unit of gradient moves the parameters in the next step."""
-    now = self.learning_rate if self.schedule is None else self.schedule(optax.tree.get(state, "count"))
+    now: Any = self.learning_rate
+    if self.schedule is not None:
+      now = jnp.asarray(self.schedule(optax.tree.get(state, "count")), float)  # optax's schedules answer in float32.
     return now * (1 + self.momentum) if self.nesterov and self.momentum is not None else now
 
   def is_affine(self, params: Params) -> bool:

@@ -38,6 +38,11 @@ class Quadratic(NamedTuple):
     d = labels - self.at
     return jnp.einsum("ik,ikjl,jl->", d, self.matrix, d) + 2 * jnp.sum(self.linear * d)
 
+  def size(self, labels: Array) -> Array:
+    """The sum of the terms of `change` without their signs: what its rounding error is relative to."""
+    d = jnp.abs(labels - self.at)
+    return jnp.einsum("ik,ikjl,jl->", d, jnp.abs(self.matrix), d) + 2 * jnp.sum(jnp.abs(self.linear) * d)
+
 
 def safe_divide(numerator: Array, denominator: Array) -> Array:
   """Zero where the denominator is zero, also for the derivative: an example with x = 0 keeps its label."""
@@ -74,11 +79,11 @@ def minimise(quadratic: Quadratic, project: BatchProjection) -> Array:
   if quadratic.at.size == 1:
     return project(minimise_free(quadratic))
   problem = _normalise(quadratic)
-  start = project(quadratic.at)
-  near = jax.lax.stop_gradient(_iterate(jax.lax.stop_gradient(problem), project, start))
-  landed = _newton(problem, project, near)
-  better = jnp.linalg.norm(_residual(problem, project, landed)) <= jnp.linalg.norm(_residual(problem, project, near))
-  return jnp.where(jax.lax.stop_gradient(better), landed, near)
+  near = jax.lax.stop_gradient(_iterate(jax.lax.stop_gradient(problem), project, project(quadratic.at)))
+  landed, _ = _newton(problem, project, near)
+  # Where the optimality condition has no clear slope the last step may lead astray: it must not cost anything.
+  worse = problem.change(landed) > problem.change(near) + 4 * jnp.finfo(near.dtype).eps * problem.size(near)
+  return jnp.where(jax.lax.stop_gradient(worse), near, landed)
 
 
 def _normalise(quadratic: Quadratic) -> Quadratic:
@@ -98,30 +103,27 @@ def _gradient(problem: Quadratic, labels: Array) -> Array:
   return jnp.einsum("ikjl,jl->ik", problem.matrix, labels - problem.at) + problem.linear
 
 
-def _residual(problem: Quadratic, project: BatchProjection, labels: Array) -> Array:
-  """Zero exactly at the minimiser."""
-  return labels - project(labels - _gradient(problem, labels))
-
-
-def _newton(problem: Quadratic, project: BatchProjection, labels: Array) -> Array:
-  """One semismooth Newton step on the residual, projected back onto the set."""
+def _newton(problem: Quadratic, project: BatchProjection, labels: Array) -> tuple[Array, Array]:
+  """One semismooth Newton step on z = P(z - gradient), projected back onto the set; and how far `labels` missed it."""
   (batch, width), size = labels.shape, labels.size
   moved = labels - _gradient(problem, labels)
   # Labels are projected one by one, so K derivatives, each of all labels at once, give all K x K blocks.
   directions = jnp.broadcast_to(jnp.eye(width, dtype=labels.dtype)[:, None], (width, batch, width))
-  blocks = jax.vmap(lambda t: jax.jvp(project, (moved,), (t,))[1], out_axes=2)(directions)  # [m, K, K]
+  projected, push = jax.linearize(project, moved)
+  blocks = jax.vmap(push, out_axes=2)(directions)  # [m, K, K]
   slope = jnp.einsum("ikl,ij->ikjl", blocks, jnp.eye(batch, dtype=labels.dtype)).reshape(size, size)
   identity = jnp.eye(size, dtype=labels.dtype)
   system = identity - slope @ (identity - problem.matrix.reshape(size, size))
-  step = jnp.linalg.solve(system, (labels - project(moved)).reshape(size))
+  step = jnp.linalg.solve(system, (labels - projected).reshape(size))
   step = jnp.where(jnp.all(jnp.isfinite(step)), step, 0.0)
-  return project(labels - step.reshape(labels.shape))
+  return project(labels - step.reshape(labels.shape)), jnp.linalg.norm(labels - projected)
 
 
 class _Progress(NamedTuple):
   labels: Array  # [m, K], the splitting's copy that is inside the set.
   dual: Array  # [m, K]
   penalty: Array  # []
+  trial: Array  # [m, K], what Newton steps start from and move.
   best: Array  # [m, K]
   best_miss: Array  # []
   rounds: Array  # []
@@ -144,16 +146,16 @@ def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> Arra
     dual_miss = progress.penalty * jnp.linalg.norm(labels - progress.labels)
     return progress._replace(labels=labels, dual=dual), (primal_miss, dual_miss)
 
-  def miss(labels: Array) -> Array:
-    return jnp.linalg.norm(_residual(problem, project, labels))
+  def newton_step(progress: _Progress, _):
+    """Judges `trial` and moves it on."""
+    moved, miss = _newton(problem, project, progress.trial)
+    best = jnp.where(miss < progress.best_miss, progress.trial, progress.best)
+    return progress._replace(trial=moved, best=best, best_miss=jnp.minimum(miss, progress.best_miss)), None
 
   def one_round(progress: _Progress) -> _Progress:
     progress, (primal, dual) = jax.lax.scan(admm_step, progress, length=_STEPS_PER_ROUND)
-    candidates = [progress.best, progress.labels]
-    for _ in range(_NEWTON_STEPS):
-      candidates.append(_newton(problem, project, candidates[-1]))
-    misses = jnp.stack([progress.best_miss, *map(miss, candidates[1:])])
-    winner = jnp.argmin(misses)
+    progress = progress._replace(trial=progress.labels)
+    progress, _ = jax.lax.scan(newton_step, progress, length=_NEWTON_STEPS + 1)
     # Balance the two residuals, as is usual for ADMM; the eigendecomposition serves every penalty.
     tiny = jnp.finfo(dtype).tiny
     ratio = jnp.clip(jnp.sqrt((primal[-1] + tiny) / (dual[-1] + tiny)), 0.1, 10.0)
@@ -161,8 +163,6 @@ def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> Arra
     return progress._replace(
       dual=progress.dual * progress.penalty / penalty,
       penalty=penalty,
-      best=jnp.stack(candidates)[winner],
-      best_miss=misses[winner],
       rounds=progress.rounds + 1,
     )
 
@@ -172,7 +172,7 @@ def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> Arra
 
   penalty = jnp.full((), 0.1, dtype)
   dual = -_gradient(problem, start) / penalty  # What the dual would be if `start` were the answer.
-  first = _Progress(start, dual, penalty, start, miss(start), jnp.zeros((), int))
+  first = _Progress(start, dual, penalty, start, start, jnp.full((), jnp.inf, dtype), jnp.zeros((), int))
   return jax.lax.while_loop(unfinished, one_round, first).best
 
 
@@ -202,7 +202,7 @@ def _enumerate(linear: Array, pairs: Array, nearest: Array) -> Array:
   values = values + jnp.sum(pairs[rows[:, None], left, rows[None], right], (1, 2))
   # Among equals the labelling with most labels at the ground truth, so that x = 0 keeps its label.
   lowest = jnp.min(values)
-  kept = jnp.sum(combinations == nearest, 1)
+  kept = jnp.sum(combinations == nearest[None], 1)
   return jnp.asarray(combinations)[jnp.argmax(jnp.where(values <= lowest, kept, -1))]
 
 

@@ -6,20 +6,23 @@ The gradient of the loss in the outputs is affine in the label, u = a + B y, and
 y ↦ w+ is affine and G is a convex quadratic in the m K numbers of the labels, for any model: linearize the step once,
 then solve that quadratic exactly. Three roads lead to it, each tested against the others:
 
-- `closed_form_labels`: a linear learner shown one example; the labels are a projection.
-- `quadratic_of_linear`: a linear learner shown a batch; the quadratic from inner products of the examples.
+- `linear.closed_form_labels`: a linear learner shown one example; the label is a projection.
+- `linear.quadratic_of_batch`: a linear learner shown a batch; the quadratic from inner products of the examples.
 - `quadratic_of_step`: any learner; the quadratic by autodiff.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from last_jax import checks, quadratic
+from last_jax import checks, linear, quadratic
 from last_jax.constraints import Constraint, none
 from last_jax.learners import Learner
+from last_jax.linear import Geometry
+from last_jax.margin import ScalarMap
 from last_jax.quadratic import Quadratic, safe_divide
 from last_jax.types import Array, Params, Student
 
@@ -27,25 +30,12 @@ _GAUSS_NEWTON_STEPS = 10  # Where the step is not affine in the label (Adam): li
 _LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 
 
-class Geometry(NamedTuple):
-  """What closed forms need of examples for a linear learner; it never changes while a student is taught."""
-
-  target_outputs: Array  # [n, K]: ⟨w*, x⟩.
-  squared_norms: Array  # [n]: ||x||^2, with one more for a bias.
-
-
-def geometry(learner: Learner, target: Params, x: Array) -> Geometry:
-  """The geometry of the examples `x [n, d]`."""
-  norms = jnp.sum(x**2, 1)
-  return Geometry(learner.apply(target, x), norms + 1 if learner.model.bias else norms)
-
-
 def squared_distance(params: Params, target: Params, layer_weights: Any = None) -> Array:
   """||w - w*||^2, each leaf weighted by its entry in `layer_weights`, a prefix of the parameters' tree (None: by 1)."""
   difference = optax.tree.sub(params, target)
   squares = jax.tree.map(lambda leaf: jnp.sum(leaf**2), difference)
   weights = _broadcast_weights(layer_weights, squares)
-  return sum(jax.tree.leaves(jax.tree.map(jnp.multiply, weights, squares)), start=jnp.zeros(()))
+  return jax.tree.reduce(jnp.add, jax.tree.map(jnp.multiply, weights, squares))
 
 
 def _broadcast_weights(layer_weights: Any, params: Params) -> Params:
@@ -110,18 +100,20 @@ def greedy_labels(
     raise ValueError(f"constraint {constraint.name!r} has a radius but no projection")
   batch, width = truth.shape
   outputs = learner.apply(student.params, x)
-  linear = learner.is_linear and layer_weights is None
-  if linear and batch == 1 and is_projection(learner, constraint):
-    known = geometry(learner, target, x) if known is None else known
-    return closed_form_labels(learner, student, x, truth, outputs, constraint, known)
+  has_closed_forms = learner.is_linear and layer_weights is None
+  if has_closed_forms:
+    known = linear.geometry(learner, target, x) if known is None else known
+    if batch == 1 and linear.is_projection(learner, constraint):
+      return linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known)
 
   def expand(gradients: Array, slopes: Array, at: Array) -> Quadratic:
-    if linear:
-      return quadratic_of_linear(learner, student, target, x, outputs, gradients, slopes, at, known)
+    if known is not None:
+      return linear.quadratic_of_batch(learner, student, x, outputs, gradients, slopes, at, known)
     return quadratic_of_step(learner, student, target, x, gradients, slopes, at, layer_weights)
 
-  if learner.loss.scalar_map is not None and learner.optimizer.is_affine(student.params):
-    return _labels_through_map(learner, outputs, truth, constraint, expand)
+  through = learner.loss.scalar_map
+  if through is not None and learner.optimizer.is_affine(student.params):
+    return _labels_through_map(learner, through, outputs, truth, constraint, expand)
 
   def expand_at(labels: Array) -> Quadratic:
     gradients = jax.vmap(learner.loss.output_gradient)(outputs, labels)
@@ -136,143 +128,7 @@ def greedy_labels(
   return _labels_numerically(learner, constraint, expand_at, distance, outputs, truth)
 
 
-# --- The constraint set, around this batch.
-
-
-def _class_labels(learner: Learner, like: Array) -> Array:
-  return jnp.asarray(learner.loss.class_labels(like.shape[-1]), like.dtype)
-
-
-def _projection(learner: Learner, constraint: Constraint, outputs: Array, truth: Array) -> quadratic.BatchProjection:
-  """Labels `[m, K]` to the nearest labels of the set."""
-  if constraint.project is None:
-    return lambda labels: labels
-  project, class_labels = constraint.project, _class_labels(learner, truth)
-  if constraint.around == "truth":
-    centers = truth
-  elif learner.loss.predict is None:
-    raise ValueError(f"around='prediction' needs a loss that says what it predicts; {learner.loss.name} does not")
-  else:
-    centers = jax.vmap(learner.loss.predict)(outputs)
-  return lambda labels: jax.vmap(lambda y, c: project(y, c, constraint.radius, class_labels))(labels, centers)
-
-
-def best_labels(learner: Learner, constraint: Constraint, problem: Quadratic, outputs: Array, truth: Array) -> Array:
-  """The minimiser of the quadratic over the constraint set, `[m, K]`."""
-  if constraint.discrete:
-    return quadratic.minimise_discrete(problem, _class_labels(learner, truth), constraint.max_combinations)
-  if constraint.project is None:
-    return quadratic.minimise_free(problem)
-  project = _projection(learner, constraint, outputs, truth)
-  if constraint.hull and truth.shape[1] == 2:
-    return _minimise_on_segment(problem, project, _class_labels(learner, truth))
-  return quadratic.minimise(problem, project)
-
-
-def _minimise_on_segment(problem: Quadratic, project: quadratic.BatchProjection, class_labels: Array) -> Array:
-  """Mixtures of two classes are (1 - t, t): one number per example, in an interval, instead of two."""
-  direction = class_labels[1] - class_labels[0]
-  # The ends of the set, as shares t, are where it meets the ends of the segment.
-  low = project(jnp.broadcast_to(class_labels[0], problem.at.shape))[:, 1:]
-  high = project(jnp.broadcast_to(class_labels[1], problem.at.shape))[:, 1:]
-  # Expand around a point of the segment: G's slope there, and its curvature along it.
-  shares = jnp.clip(project(problem.at)[:, 1:], low, high)
-  base = class_labels[0] + shares * direction
-  slope = problem.linear + jnp.einsum("ikjl,jl->ik", problem.matrix, base - problem.at)
-  reduced = Quadratic(
-    shares,
-    jnp.einsum("ikjl,k,l->ij", problem.matrix, direction, direction)[:, None, :, None],
-    (slope @ direction)[:, None],
-  )
-  best = quadratic.minimise(reduced, lambda t: jnp.clip(t, low, high))
-  return class_labels[0] + best * direction
-
-
-# --- Road 1: closed forms for a linear learner and one example.
-
-
-def is_projection(learner: Learner, constraint: Constraint) -> bool:
-  """Whether the best label of one example is the projection of the best free one: u = prediction - y along the set."""
-  kind = learner.loss.isotropic
-  return kind == "everywhere" or (kind == "on_simplex" and (constraint.hull or constraint.project is None))
-
-
-def closed_form_labels(
-  learner: Learner,
-  student: Student,
-  x: Array,
-  truth: Array,
-  outputs: Array,
-  constraint: Constraint,
-  known: Geometry,
-) -> Array:
-  """The best label of each example shown on its own, for a linear learner: `x [n, d]` -> `[n, K]`.
-
-  Free labels are y* = prediction - ⟨e, x⟩ / (eta ||x||^2), with e = w - eta lambda w - w*. For least squares that is the
-  paper's y* = (1 - k) ⟨w, x⟩ + k ⟨w*, x⟩ with k = 1 / (eta ||x||^2). The nearest label of the set is the best in it,
-  since ||w+ - w*|| grows with ||y - y*||.
-  """
-  rate = learner.optimizer.rate(student.opt_state)
-  errors = drift_outputs(learner, student, x, outputs, rate) - known.target_outputs
-  scale = (rate * known.squared_norms)[:, None]
-  push = safe_divide(errors, scale)  # [n, K]: the u that would be best.
-  prediction = jax.vmap(learner.loss.predict)(outputs)
-  if learner.loss.isotropic == "on_simplex" and constraint.project is None and not constraint.discrete:
-    # Softmax: reachable u sum to zero, and y + t p has the same effect for every t; take the y nearest the truth.
-    push = push - jnp.mean(push, 1, keepdims=True)
-    share = jnp.sum((truth + push) * prediction, 1) / jnp.sum(prediction**2, 1)
-    free = share[:, None] * prediction - push
-  else:
-    free = prediction - push
-  free = jnp.where(scale == 0, truth, free)  # x = 0: no label has any effect.
-  if not constraint.discrete:
-    return _projection(learner, constraint, outputs, truth)(free)
-  class_labels = _class_labels(learner, truth)
-  gaps = jnp.sum((free[:, None] - class_labels) ** 2, -1)  # [n, C]
-  return class_labels[jnp.argmin(gaps, 1)]
-
-
-def drift_outputs(learner: Learner, student: Student, x: Array, outputs: Array, rate: Array | float) -> Array:
-  """⟨drift, x⟩, `[n, K]`, where drift is where the student would go without any gradient of the loss."""
-  if learner.optimizer.momentum is not None:
-    drift = learner.update(student, jax.tree.map(jnp.zeros_like, student.params)).params
-    return learner.apply(drift, x)
-  if learner.weight_decay is None:
-    return outputs
-  # Weight decay only shrinks the weights, so the outputs at hand serve and no second product with x is needed.
-  without_bias = outputs - student.params["bias"] if learner.model.bias else outputs
-  return outputs - rate * learner.weight_decay * without_bias
-
-
-# --- Roads 2 and 3: the quadratic of a batch.
-
-
-def quadratic_of_linear(
-  learner: Learner,
-  student: Student,
-  target: Params,
-  x: Array,
-  outputs: Array,
-  gradients: Array,
-  slopes: Array,
-  at: Array,
-  known: Geometry | None = None,
-) -> Quadratic:
-  """G around `at` for a linear learner, from the inner products of the batch.
-
-  Args:
-    gradients: `[m, K]` u at `at`.
-    slopes: `[m, K, K]` du/dy at `at`.
-  """
-  rate = learner.optimizer.rate(student.opt_state)
-  target_outputs = learner.apply(target, x) if known is None else known.target_outputs
-  errors = drift_outputs(learner, student, x, outputs, rate) - target_outputs
-  gram = x @ x.T + 1.0 if learner.model.bias else x @ x.T  # [m, m]
-  pace = rate / x.shape[0]  # The step is along the mean of the gradients.
-  after = errors - pace * gram @ gradients  # ⟨w+ - w*, x⟩ for every example, after the step with labels `at`.
-  linear = -pace * jnp.einsum("ioc,io->ic", slopes, after)
-  matrix = pace**2 * jnp.einsum("ij,ioc,jod->icjd", gram, slopes, slopes)
-  return Quadratic(at, matrix, linear)
+# --- The quadratic of a step, and its minimiser over a set.
 
 
 def quadratic_of_step(
@@ -285,7 +141,12 @@ def quadratic_of_step(
   at: Array,
   layer_weights: Any = None,
 ) -> Quadratic:
-  """G around `at` for any learner: the step's derivative in the labels, by autodiff. Arguments as for linear learners."""
+  """G around `at` for any learner: the step's derivative in the labels, by autodiff.
+
+  Args:
+    gradients: `[m, K]` u at `at`.
+    slopes: `[m, K, K]` du/dy at `at`.
+  """
   batch, width = at.shape
 
   def pull_back(x_one: Array, gradient: Array, slope: Array) -> tuple[Params, Params]:
@@ -308,18 +169,55 @@ def quadratic_of_step(
   return Quadratic(at, matrix.reshape(batch, width, batch, width), linear.reshape(batch, width))
 
 
+def best_labels(learner: Learner, constraint: Constraint, problem: Quadratic, outputs: Array, truth: Array) -> Array:
+  """The minimiser of the quadratic over the constraint set, `[m, K]`."""
+  if constraint.discrete:
+    return quadratic.minimise_discrete(problem, learner.loss.class_labels_like(truth), constraint.max_combinations)
+  if constraint.project is None:
+    return quadratic.minimise_free(problem)
+  project = constraint.projection(learner.loss, outputs, truth)
+  if constraint.hull and truth.shape[1] == 2:
+    return _minimise_on_segment(problem, project, learner.loss.class_labels_like(truth))
+  return quadratic.minimise(problem, project)
+
+
+def _minimise_on_segment(problem: Quadratic, project: quadratic.BatchProjection, class_labels: Array) -> Array:
+  """Mixtures of two classes are (1 - t, t): one number per example, in an interval, instead of two."""
+  direction = class_labels[1] - class_labels[0]
+  # The ends of the set, as shares t, are where it meets the ends of the segment.
+  low = project(jnp.broadcast_to(class_labels[0], problem.at.shape))[:, 1:]
+  high = project(jnp.broadcast_to(class_labels[1], problem.at.shape))[:, 1:]
+  # Expand around a point of the segment: G's slope there, and its curvature along it.
+  shares = jnp.clip(project(problem.at)[:, 1:], low, high)
+  base = class_labels[:1] + shares * direction[None]
+  slope = problem.linear + jnp.einsum("ikjl,jl->ik", problem.matrix, base - problem.at)
+  reduced = Quadratic(
+    shares,
+    jnp.einsum("ikjl,k,l->ij", problem.matrix, direction, direction)[:, None, :, None],
+    (slope @ direction)[:, None],
+  )
+  best = quadratic.minimise(reduced, lambda t: jnp.clip(t, low, high))
+  return class_labels[:1] + best * direction[None]
+
+
 # --- Where the step is not affine in the label.
 
 
-def _labels_through_map(learner: Learner, outputs: Array, truth: Array, constraint: Constraint, expand: Any) -> Array:
+def _labels_through_map(
+  learner: Learner,
+  through: ScalarMap,
+  outputs: Array,
+  truth: Array,
+  constraint: Constraint,
+  expand: Callable[[Array, Array, Array], Quadratic],
+) -> Array:
   """Scalar labels whose u is not affine in them: G is quadratic in u, so choose u, then the label that gives it."""
-  through = learner.loss.scalar_map
   gradients = jax.vmap(learner.loss.output_gradient)(outputs, truth)
   problem = expand(gradients, jnp.ones((*truth.shape, 1), truth.dtype), gradients)
   if constraint.discrete:
     return _discrete_through_map(learner, outputs, problem, constraint)
   # The ends of each label's interval: where the set meets the ends of the line.
-  project = _projection(learner, constraint, outputs, truth)
+  project = constraint.projection(learner.loss, outputs, truth)
   infinity = jnp.full_like(truth, jnp.inf)
   if constraint.project is None:
     low, high = -infinity, infinity
@@ -335,7 +233,7 @@ def _labels_through_map(learner: Learner, outputs: Array, truth: Array, constrai
 
 def _discrete_through_map(learner: Learner, outputs: Array, problem: Quadratic, constraint: Constraint) -> Array:
   """One-hot labels of a scalar map: two values of u per example, which differ from example to example."""
-  class_labels = _class_labels(learner, outputs)  # [2, 1]
+  class_labels = learner.loss.class_labels_like(outputs)  # [2, 1]
   ends = jax.vmap(lambda z: jax.vmap(lambda y: learner.loss.output_gradient(z, y))(class_labels))(outputs)  # [m, 2, 1]
   # In shares t of the way from the one value of u to the other, the choice is between 0 and 1 for every example.
   direction = ends[:, 1] - ends[:, 0]
@@ -345,19 +243,24 @@ def _discrete_through_map(learner: Learner, outputs: Array, problem: Quadratic, 
   linear = slope * direction + jnp.einsum("ikjl,jl->ik", matrix, truth_share)
   shares = jnp.array([[0.0], [1.0]], outputs.dtype)
   chosen = quadratic.minimise_discrete(Quadratic(truth_share, matrix, linear), shares, constraint.max_combinations)
-  return class_labels[0] + chosen * (class_labels[1] - class_labels[0])
+  return class_labels[:1] + chosen * (class_labels[1:] - class_labels[:1])
 
 
 def _labels_numerically(
-  learner: Learner, constraint: Constraint, expand_at: Any, distance: Any, outputs: Array, truth: Array
+  learner: Learner,
+  constraint: Constraint,
+  expand_at: Callable[[Array], Quadratic],
+  distance: Callable[[Array], Array],
+  outputs: Array,
+  truth: Array,
 ) -> Array:
   """Gauss-Newton with a line search: linearize the step where the labels are, solve exactly, go as far as it helps.
 
   A local minimum of G, and never worse than the label of the set that is nearest to the ground truth.
   """
   if constraint.discrete:
-    class_labels = _class_labels(learner, truth)
-    gaps = jnp.sum((truth[:, None] - class_labels) ** 2, -1)
+    class_labels = learner.loss.class_labels_like(truth)
+    gaps = jnp.sum((truth[:, None] - class_labels[None]) ** 2, -1)
     candidates = jnp.stack(
       [class_labels[jnp.argmin(gaps, 1)], best_labels(learner, constraint, expand_at(truth), outputs, truth)]
     )
@@ -368,9 +271,9 @@ def _labels_numerically(
   def improve(labels: Array, _: Any) -> tuple[Array, None]:
     goal = best_labels(learner, constraint, expand_at(labels), outputs, truth)
     shares = jnp.array((0.0, *_LINE_SEARCH), labels.dtype)
-    candidates = labels + shares[:, None, None] * (goal - labels)
+    candidates = labels[None] + shares[:, None, None] * (goal - labels)[None]
     distances = jax.lax.map(distance, candidates)
     return candidates[jnp.argmin(jnp.where(jnp.isfinite(distances), distances, jnp.inf))], None
 
-  start = _projection(learner, constraint, outputs, truth)(truth)
+  start = constraint.projection(learner.loss, outputs, truth)(truth)
   return jax.lax.scan(improve, start, length=_GAUSS_NEWTON_STEPS)[0]

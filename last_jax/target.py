@@ -53,7 +53,8 @@ def fit_target(
   """
   check_learns_from(learner, pool)
   checks.check_two_classes(learner, pool.y, "pool")
-  checks.check_positive("tolerance", tolerance)
+  if tolerance is not None:
+    checks.check_positive("tolerance", tolerance)
   if max_steps is not None:
     checks.check_count("max_steps", max_steps)
   if init is not None:
@@ -74,7 +75,9 @@ def fit_target(
 
 
 @functools.partial(jax.jit, static_argnames="linear")
-def _minimise(learner: Learner, params: Params, x: Array, labels: Array, tolerance: Any, max_steps: Any, *, linear: bool):
+def _minimise(
+  learner: Learner, params: Params, x: Array, labels: Array, tolerance: Any, max_steps: Any, *, linear: bool
+):
   flat, unravel = ravel_pytree(params)
 
   def objective(flat: Array) -> Array:
@@ -100,7 +103,8 @@ def _newton(value: Any, flat: Array, tolerance: Any, max_steps: Any):
     trace = jnp.trace(curvature) / flat.size + jnp.finfo(flat.dtype).tiny
     damping = trace * (10 * jnp.finfo(flat.dtype).eps + 1e-3 * jnp.minimum(1.0, jnp.linalg.norm(slope)))
     direction = -jnp.linalg.solve(curvature + damping * jnp.eye(flat.size, dtype=flat.dtype), slope)
-    candidates = flat + 2.0 ** -jnp.arange(12.0)[:, None].astype(flat.dtype) * direction
+    shares = 2.0 ** -jnp.arange(12.0, dtype=flat.dtype)
+    candidates = flat[None] + shares[:, None] * direction[None]
     values, norms = jax.lax.map(lambda w: (value(w), jnp.linalg.norm(gradient(w))), candidates)
     # Near the minimum the objective's own rounding hides progress; the gradient still shows it.
     good = (values < value(flat)) | (norms < jnp.linalg.norm(slope))

@@ -30,11 +30,11 @@ class Pool:
   y: Array
 
   def __init__(self, x: Any, y: Any):
-    inputs, labels = (value if isinstance(value, jax.Array) else np.asarray(value) for value in (x, y))
-    _check_pool(inputs, labels)
-    floating = jnp.issubdtype(inputs.dtype, jnp.floating)
-    self.x = jnp.asarray(inputs) if floating else jnp.asarray(inputs, float)
-    self.y = jnp.asarray(labels)
+    inputs, labels = _as_numbers("x", x), _as_numbers("y", y)
+    _check_shapes(inputs, labels)
+    self.x = inputs if jnp.issubdtype(inputs.dtype, jnp.floating) else inputs.astype(float)
+    self.y = labels
+    _check_values(self.x, self.y)
 
   def __len__(self) -> int:
     return self.x.shape[0]
@@ -53,12 +53,23 @@ class Pool:
     return pool
 
 
-def _check_pool(x: Any, y: Any) -> None:
-  for name, value in (("x", x), ("y", y)):
-    if not (jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool):
-      raise TypeError(f"pool {name} must hold numbers, but its dtype is {value.dtype}")
-    if jnp.issubdtype(value.dtype, jnp.complexfloating):
-      raise TypeError(f"pool {name} must hold real numbers, but its dtype is {value.dtype}")
+def _as_numbers(name: str, value: Any) -> Array:
+  """The value as a JAX array of real numbers, none of which has changed on the way."""
+  given = value if isinstance(value, jax.Array) else np.asarray(value)
+  if not (jnp.issubdtype(given.dtype, jnp.number) or given.dtype == bool):
+    raise TypeError(f"pool {name} must hold numbers, but its dtype is {given.dtype}")
+  if jnp.issubdtype(given.dtype, jnp.complexfloating):
+    raise TypeError(f"pool {name} must hold real numbers, but its dtype is {given.dtype}")
+  if isinstance(given, jax.Array):
+    return given
+  with np.errstate(over="ignore"):  # A number too large for the dtype becomes infinite, which is refused below.
+    array = jnp.asarray(given.astype(given.dtype.newbyteorder("=")))
+  if jnp.issubdtype(given.dtype, jnp.integer) and not np.array_equal(np.asarray(array), given):
+    raise ValueError(f"pool {name} holds integers that do not fit into {array.dtype}")
+  return array
+
+
+def _check_shapes(x: Array, y: Array) -> None:
   if x.ndim < 2:
     raise ValueError(f"pool x must have shape [n, features...], but its shape is {x.shape}")
   if y.ndim not in (1, 2):
@@ -67,14 +78,18 @@ def _check_pool(x: Any, y: Any) -> None:
     raise ValueError(f"pool x holds {x.shape[0]} examples but y holds {y.shape[0]} labels: they must be as many")
   if 0 in x.shape or 0 in y.shape:
     raise ValueError(f"the pool is empty: x has shape {x.shape} and y has shape {y.shape}")
-  if is_concrete(x, y):
-    for name, value in (("x", x), ("y", y)):
-      bad = np.asarray(~jnp.isfinite(value) if isinstance(value, jax.Array) else ~np.isfinite(value))
-      if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(f"pool {name} must be finite, but {int(bad.sum())} entries are NaN or infinite, first at {where}")
-    if not np.asarray(x).any():
-      raise ValueError("pool x is zero everywhere: examples with x = 0 teach nothing")
+
+
+def _check_values(x: Array, y: Array) -> None:
+  if not is_concrete(x, y):
+    return
+  for name, value in (("x", x), ("y", y)):
+    bad = np.asarray(~jnp.isfinite(value))
+    if bad.any():
+      first = tuple(int(i) for i in np.argwhere(bad)[0])
+      raise ValueError(f"pool {name} must be finite, but {bad.sum()} entries are NaN or infinite, the first at {first}")
+  if not bool(jnp.any(x != 0)):
+    raise ValueError("pool x is zero everywhere: examples with x = 0 teach nothing")
 
 
 class Dataset(NamedTuple):
@@ -96,7 +111,7 @@ class Student(NamedTuple):
 class Lessons(NamedTuple):
   """What was shown: which examples of the pool, with which labels."""
 
-  index: Array  # [m], or [steps, m] for a whole curriculum.
+  index: Array  # type: ignore[assignment]  # (shadows tuple.index, on purpose) [m], or [steps, m] for a whole curriculum.
   label: Array  # [m, K], or [steps, m, K].
 
 

@@ -39,11 +39,11 @@ class Smoothed:
   def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> Array:
     """The mean of the class labels, `[K]`: 1/K each, or the middle of the interval."""
     _check_classifier(learner, "label_smoothing")
-    return jnp.asarray(learner.loss.class_labels(truth.shape[1]).mean(0), truth.dtype)
+    return jnp.mean(learner.loss.class_labels_like(truth), 0)
 
   def label(self, memory: Array, view: View, index: Array) -> Array:
     """Smoothed labels, `[m, K]`."""
-    return self.mu * view.truth[index] + (1 - self.mu) * memory
+    return self.mu * view.truth[index] + (1 - self.mu) * memory[None]
 
 
 @jax.tree_util.register_dataclass
@@ -61,7 +61,7 @@ class Distilled:
     logits = logits[:, None] if logits.ndim == 1 else logits
     if logits.shape != truth.shape:
       raise ValueError(f"logits_fn must map the pool to shape {truth.shape}, but it gives shape {logits.shape}")
-    return jax.vmap(_predictor(learner, "distillation"))(logits / self.temperature).astype(truth.dtype)
+    return learner.loss.predict_all(logits / self.temperature).astype(truth.dtype)
 
   def label(self, memory: Array, view: View, index: Array) -> Array:
     """Soft labels, `[m, K]`."""
@@ -78,29 +78,21 @@ class SelfLabelled:
 
   def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> None:
     """Nothing to prepare."""
-    _predictor(learner, "self_training")
 
   def label(self, memory: None, view: View, index: Array) -> Array:
     """Pseudo-labels, `[m, K]`."""
     loss = view.learner.loss
-    outputs = view.learner.apply(view.student.params, view.x[index])
-    predictions = jax.vmap(_predictor(view.learner, "self_training"))(outputs)
+    predictions = loss.predict_all(view.learner.apply(view.student.params, view.x[index]))
     if not self.hard:
       return predictions
-    class_labels = jnp.asarray(loss.class_labels(predictions.shape[1]), predictions.dtype)
-    gaps = jnp.sum((predictions[:, None] - class_labels) ** 2, -1)
+    class_labels = loss.class_labels_like(predictions)
+    gaps = jnp.sum((predictions[:, None] - class_labels[None]) ** 2, -1)
     return class_labels[jnp.argmin(gaps, 1)]
 
 
 def _check_classifier(learner: Learner, teacher: str) -> None:
   if not learner.loss.classification:
     raise ValueError(f"{teacher} is for classifiers, but the learner's loss is {learner.loss.name}")
-
-
-def _predictor(learner: Learner, teacher: str) -> Callable[[Array], Array]:
-  if learner.loss.predict is None:
-    raise ValueError(f"{teacher} needs a loss that says what it predicts, but {learner.loss.name} does not")
-  return learner.loss.predict
 
 
 def sgd() -> Teacher:

@@ -5,10 +5,10 @@ from typing import Any
 
 import jax
 
-from last_jax import checks, synthesis
+from last_jax import checks, linear, synthesis
 from last_jax.constraints import Constraint
 from last_jax.learners import Learner
-from last_jax.synthesis import Geometry
+from last_jax.linear import Geometry
 from last_jax.teachers.base import OmniscientView, Teacher, Uniform
 from last_jax.types import Array, Params
 
@@ -16,7 +16,7 @@ from last_jax.types import Array, Params
 def prepare_geometry(learner: Learner, x: Array, target: Params, layer_weights: Any) -> Geometry | None:
   """What closed forms need of the whole pool, where they apply."""
   checks.check_layer_weights(layer_weights, target)
-  return synthesis.geometry(learner, target, x) if learner.is_linear and layer_weights is None else None
+  return linear.geometry(learner, target, x) if learner.is_linear and layer_weights is None else None
 
 
 @jax.tree_util.register_dataclass

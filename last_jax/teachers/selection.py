@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from last_jax import checks, synthesis
+from last_jax import checks, linear, synthesis
 from last_jax.constraints import Constraint
 from last_jax.learners import Learner
-from last_jax.synthesis import Geometry
+from last_jax.linear import Geometry
 from last_jax.teachers.base import OmniscientView, Teacher
 from last_jax.teachers.fixed import GroundTruth
 from last_jax.teachers.greedy import GreedyLabels, check_constraint, prepare_geometry
@@ -48,15 +48,13 @@ class NearestAfterStep:
     batch = proposal.shape[0]
     if batch > view.x.shape[0]:
       raise ValueError(f"batch_size={batch} examples cannot be chosen from a pool of {view.x.shape[0]}")
-    scores = self._scores_linear(memory, view) if self._has_closed_form(memory, view) else self._scores(view)
+    if memory is not None and (self.constraint is None or linear.is_projection(view.learner, self.constraint)):
+      scores = self._scores_linear(memory, view)
+    else:
+      scores = self._scores(view)
     # Rather any example than one whose score is not a number.
     scores = jnp.where(jnp.isnan(scores), jnp.inf, scores)
     return jnp.argmin(scores)[None] if batch == 1 else jax.lax.top_k(-scores, batch)[1]
-
-  def _has_closed_form(self, memory: Geometry | None, view: OmniscientView) -> bool:
-    if memory is None:
-      return False
-    return self.constraint is None or synthesis.is_projection(view.learner, self.constraint)
 
   def _scores_linear(self, memory: Geometry, view: OmniscientView) -> Scores:
     """eta^2 T1 - 2 eta T2 of equation 1 for the whole pool, from one product of the pool with the weights."""
@@ -64,14 +62,8 @@ class NearestAfterStep:
     outputs = learner.apply(student.params, view.x)
     labels = view.truth
     if self.constraint is not None:
-      labels = synthesis.closed_form_labels(learner, student, view.x, view.truth, outputs, self.constraint, memory)
-    gradients = jax.vmap(learner.loss.output_gradient)(outputs, labels)
-    rate = learner.optimizer.rate(student.opt_state)
-    # ⟨w - w*, x⟩ = ⟨w, x⟩ - ⟨w*, x⟩, and ⟨w*, x⟩ is known.
-    errors = synthesis.drift_outputs(learner, student, view.x, outputs, rate) - memory.target_outputs
-    size = jnp.sum(gradients**2, 1) * memory.squared_norms  # T1
-    alignment = jnp.sum(gradients * errors, 1)  # T2
-    return rate**2 * size - 2 * rate * alignment
+      labels = linear.closed_form_labels(learner, student, view.x, view.truth, outputs, self.constraint, memory)
+    return linear.scores(learner, student, view.x, outputs, labels, memory)
 
   def _scores(self, view: OmniscientView) -> Scores:
     """G for any learner, a chunk of examples at a time: all their gradients at once may not fit into memory."""

@@ -1,0 +1,133 @@
+"""Closed forms for linear learners, z = x W + b, taught by SGD: everything follows from a few inner products.
+
+With e = w - eta lambda w - w* (and momentum's drift), one example moves w by -eta x uᵀ, and
+
+    G = ||e||^2 - 2 eta ⟨u, ⟨e, x⟩⟩ + eta^2 ||x||^2 ||u||^2
+
+so teaching needs ⟨w, x⟩, which the student computes anyway, and ⟨w*, x⟩ and ||x||^2, which never change.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from last_jax.constraints import Constraint
+from last_jax.learners import Learner
+from last_jax.models import Linear
+from last_jax.optimizers import Sgd
+from last_jax.quadratic import Quadratic, safe_divide
+from last_jax.types import Array, Params, Student
+
+
+class Geometry(NamedTuple):
+  """What closed forms need of examples for a linear learner; it never changes while a student is taught."""
+
+  target_outputs: Array  # [n, K]: ⟨w*, x⟩.
+  squared_norms: Array  # [n]: ||x||^2, with one more for a bias.
+
+
+def geometry(learner: Learner, target: Params, x: Array) -> Geometry:
+  """The geometry of the examples `x [n, d]`."""
+  model, _ = _parts(learner)
+  norms = jnp.sum(x**2, 1)
+  return Geometry(learner.apply(target, x), norms + 1 if model.bias else norms)
+
+
+def _parts(learner: Learner) -> tuple[Linear, Sgd]:
+  assert isinstance(learner.model, Linear), "closed forms are for linear models"
+  assert isinstance(learner.optimizer, Sgd), "closed forms are for SGD"
+  return learner.model, learner.optimizer
+
+
+def is_projection(learner: Learner, constraint: Constraint) -> bool:
+  """Whether the best label of one example is the projection of the best free one: u = prediction - y along the set."""
+  kind = learner.loss.isotropic
+  return kind == "everywhere" or (kind == "on_simplex" and (constraint.hull or constraint.project is None))
+
+
+def closed_form_labels(
+  learner: Learner,
+  student: Student,
+  x: Array,
+  truth: Array,
+  outputs: Array,
+  constraint: Constraint,
+  known: Geometry,
+) -> Array:
+  """The best label of each example shown on its own, for a linear learner: `x [n, d]` -> `[n, K]`.
+
+  Free labels are y* = prediction - ⟨e, x⟩ / (eta ||x||^2), with e = w - eta lambda w - w*. For least squares that is the
+  paper's y* = (1 - k) ⟨w, x⟩ + k ⟨w*, x⟩ with k = 1 / (eta ||x||^2). The nearest label of the set is the best in it,
+  since ||w+ - w*|| grows with ||y - y*||.
+  """
+  _, optimizer = _parts(learner)
+  rate = optimizer.rate(student.opt_state)
+  errors = drift_outputs(learner, student, x, outputs) - known.target_outputs
+  scale = (rate * known.squared_norms)[:, None]
+  push = safe_divide(errors, scale)  # [n, K]: the u that would be best.
+  prediction = learner.loss.predict_all(outputs)
+  if learner.loss.isotropic == "on_simplex" and constraint.project is None and not constraint.discrete:
+    # Softmax: reachable u sum to zero, and y + t p has the same effect for every t; take the y nearest the truth.
+    push = push - jnp.mean(push, 1, keepdims=True)
+    share = jnp.sum((truth + push) * prediction, 1) / jnp.sum(prediction**2, 1)
+    free = share[:, None] * prediction - push
+  else:
+    free = prediction - push
+  free = jnp.where(scale == 0, truth, free)  # x = 0: no label has any effect.
+  if not constraint.discrete:
+    return constraint.projection(learner.loss, outputs, truth)(free)
+  class_labels = learner.loss.class_labels_like(truth)
+  gaps = jnp.sum((free[:, None] - class_labels[None]) ** 2, -1)  # [n, C]
+  return class_labels[jnp.argmin(gaps, 1)]
+
+
+def drift_outputs(learner: Learner, student: Student, x: Array, outputs: Array) -> Array:
+  """⟨drift, x⟩, `[n, K]`, where drift is where the student would go without any gradient of the loss."""
+  model, optimizer = _parts(learner)
+  if optimizer.momentum is not None:
+    drift = learner.update(student, jax.tree.map(jnp.zeros_like, student.params)).params
+    return learner.apply(drift, x)
+  if learner.weight_decay is None:
+    return outputs
+  # Weight decay only shrinks the weights, so the outputs at hand serve and no second product with x is needed.
+  without_bias = outputs - student.params["bias"][None] if model.bias else outputs
+  return outputs - optimizer.rate(student.opt_state) * learner.weight_decay * without_bias
+
+
+def quadratic_of_batch(
+  learner: Learner,
+  student: Student,
+  x: Array,
+  outputs: Array,
+  gradients: Array,
+  slopes: Array,
+  at: Array,
+  known: Geometry,
+) -> Quadratic:
+  """G around `at` for a linear learner, from the inner products of the batch.
+
+  Args:
+    gradients: `[m, K]` u at `at`.
+    slopes: `[m, K, K]` du/dy at `at`.
+  """
+  model, optimizer = _parts(learner)
+  rate = optimizer.rate(student.opt_state)
+  errors = drift_outputs(learner, student, x, outputs) - known.target_outputs
+  gram = x @ x.T + 1.0 if model.bias else x @ x.T  # [m, m]
+  pace = rate / x.shape[0]  # The step is along the mean of the gradients.
+  after = errors - pace * gram @ gradients  # ⟨w+ - w*, x⟩ for every example, after the step with labels `at`.
+  linear = -pace * jnp.einsum("ioc,io->ic", slopes, after)
+  matrix = pace**2 * jnp.einsum("ij,ioc,jod->icjd", gram, slopes, slopes)
+  return Quadratic(at, matrix, linear)
+
+
+def scores(learner: Learner, student: Student, x: Array, outputs: Array, labels: Array, known: Geometry) -> Array:
+  """G after one step on each example alone, but for ||e||^2, which is common to all: eta^2 T1 - 2 eta T2, `[n]`."""
+  _, optimizer = _parts(learner)
+  rate = optimizer.rate(student.opt_state)
+  gradients = jax.vmap(learner.loss.output_gradient)(outputs, labels)
+  errors = drift_outputs(learner, student, x, outputs) - known.target_outputs
+  size = jnp.sum(gradients**2, 1) * known.squared_norms  # T1
+  alignment = jnp.sum(gradients * errors, 1)  # T2
+  return rate**2 * size - 2 * rate * alignment

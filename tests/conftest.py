@@ -1,0 +1,33 @@
+"""A strict session: implicit rank promotion and NaNs raise, and (in pyproject.toml) warnings are errors."""
+
+import os
+
+# Hundreds of small programs run once each: what takes time is compiling them, so do not optimise them much.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+
+import hypothesis
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_debug_nans", True)
+
+hypothesis.settings.register_profile("last_jax", deadline=None, print_blob=True, derandomize=True, database=None)
+hypothesis.settings.load_profile("last_jax")
+
+
+@pytest.fixture
+def x64():
+  """Float64 throughout the test."""
+  with jax.enable_x64(True):
+    yield
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport():
+  """Where everything is meant to be at hand (CI), a skipped test is a failure: nothing is left out unseen."""
+  outcome = yield
+  report = outcome.get_result()
+  if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
+    report.outcome = "failed"
+    report.longrepr = f"skipped in CI: {report.longrepr}"

@@ -1,0 +1,169 @@
+"""Learners: outputs, gradients and steps against their formulas, labels encoded, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import last_jax as last
+
+
+def test_a_step_is_the_formula(x64):
+  """w+ = w - eta (mean gradient + lambda w), with lambda not applied to the bias."""
+  draw = np.random.default_rng(0)
+  w, b, x, y = draw.normal(size=(4, 1)), draw.normal(size=1), draw.normal(size=(3, 4)), draw.uniform(size=(3, 1))
+  learner = last.learners.logistic(4, learning_rate=0.2, weight_decay=0.1)
+  after = learner.step(learner.start({"weights": jnp.asarray(w), "bias": jnp.asarray(b)}), jnp.asarray(x), y).params
+  u = 1 / (1 + np.exp(-(x @ w + b))) - y
+  np.testing.assert_allclose(after["weights"], w - 0.2 * (x.T @ u / 3 + 0.1 * w))
+  np.testing.assert_allclose(after["bias"], b - 0.2 * u.mean(0))
+
+
+@pytest.mark.parametrize(
+  ("loss", "gradient"),
+  [
+    ("squared_error", lambda z, y: z - y),
+    ("sigmoid_cross_entropy", lambda z, y: 1 / (1 + np.exp(-z)) - y),
+    ("softmax_cross_entropy", lambda z, y: y.sum() * np.exp(z) / np.exp(z).sum() - y),
+    ("margin_logistic", lambda z, y: -y / (1 + np.exp(y * z))),
+  ],
+)
+def test_output_gradients_are_the_formulas_and_affine_where_said(x64, loss, gradient):
+  chosen = last.losses.as_loss(loss)
+  draw = np.random.default_rng(1)
+  for _ in range(10):
+    z, y = draw.normal(size=3), 2 * draw.normal(size=3)  # Labels need not be probabilities, nor sum to one.
+    np.testing.assert_allclose(chosen.output_gradient(jnp.asarray(z), jnp.asarray(y)), gradient(z, y), rtol=1e-9)
+    slope = np.stack([(gradient(z, y + 1e-6 * e) - gradient(z, y - 1e-6 * e)) / 2e-6 for e in np.eye(3)], 1)
+    np.testing.assert_allclose(chosen.label_slope(jnp.asarray(z), jnp.asarray(y)), slope, atol=1e-7)
+  unstated = last.losses.Loss(loss, chosen.value)
+  assert unstated.is_affine(3) == (loss != "margin_logistic")
+  assert chosen.is_affine(3) == (loss != "margin_logistic")
+
+
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}])
+def test_the_sgd_family_is_optax_and_its_rate_is_right(x64, settings):
+  schedule = optax.linear_schedule(0.3, 0.1, 10)
+  for learning_rate in (0.2, schedule):
+    learner = last.learners.least_squares(3, learning_rate=learning_rate, **settings)
+    other = last.learners.least_squares(3, optimizer=optax.sgd(learning_rate, **settings))
+    student, twin = (one.start(one.init(jax.random.key(0))) for one in (learner, other))
+    draw = np.random.default_rng(0)
+    for _ in range(4):
+      x, y = jnp.asarray(draw.normal(size=(2, 3))), jnp.asarray(draw.normal(size=(2, 1)))
+      gradient = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape)), student.params)
+      still = learner.update(student, jax.tree.map(jnp.zeros_like, gradient)).params
+      moved = learner.update(student, gradient).params
+      rate = learner.optimizer.rate(student.opt_state)
+      jax.tree.map(lambda a, b, g, r=rate: np.testing.assert_allclose(a, b - r * g, rtol=1e-9), moved, still, gradient)
+      student, twin = learner.step(student, x, y), other.step(twin, x, y)
+      jax.tree.map(np.testing.assert_array_equal, student.params, twin.params)
+
+
+def test_networks_have_the_shapes_and_activations_of_the_paper(x64):
+  learner = last.learners.mlp((24, 32, 5), activation="leaky_relu", learning_rate=5e-4, bias=False)
+  params = learner.init(jax.random.key(0))
+  assert jax.tree.map(jnp.shape, params) == {"layer_0": {"weights": (24, 32)}, "layer_1": {"weights": (32, 5)}}
+  x = np.random.default_rng(0).normal(size=(6, 24))
+  hidden = x @ params["layer_0"]["weights"]
+  expected = np.where(hidden > 0, hidden, 0.01 * hidden) @ params["layer_1"]["weights"]
+  np.testing.assert_allclose(learner.apply(params, x), expected)
+  relu = last.learners.mlp((24, 32, 5), learning_rate=5e-4, bias=False)
+  np.testing.assert_allclose(relu.apply(params, x), np.maximum(hidden, 0) @ params["layer_1"]["weights"])
+
+
+def test_labels_are_encoded_as_vectors():
+  x, ids = jnp.ones((3, 2)), jnp.array([0, 1, 1])
+  logistic = last.learners.logistic(2, learning_rate=1.0)
+  margin = last.learners.logistic(2, learning_rate=1.0, form="margin")
+  softmax = last.learners.softmax(2, 2, learning_rate=1.0)
+  regression = last.learners.least_squares(2, learning_rate=1.0)
+  np.testing.assert_array_equal(logistic.encode(x, ids), [[0], [1], [1]])
+  np.testing.assert_array_equal(margin.encode(x, ids), [[-1], [1], [1]])
+  np.testing.assert_array_equal(softmax.encode(x, ids), [[1, 0], [0, 1], [0, 1]])
+  np.testing.assert_array_equal(regression.encode(x, jnp.array([0, 5, 7])), [[0], [5], [7]])
+  np.testing.assert_array_equal(logistic.encode(x, jnp.array([0.2, 0.5, 1.0])), np.array([[0.2], [0.5], [1.0]], "f4"))
+  vectors = jnp.array([[0.0, 2.0], [0.5, 1.5], [1.0, 1.0]])
+  np.testing.assert_array_equal(softmax.encode(x, vectors), vectors)
+
+
+def test_a_flax_module_can_be_taught():
+  import flax.linen as nn
+
+  class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+      return nn.Dense(3)(nn.tanh(nn.Dense(8)(x)))
+
+  model = Net()
+  example = jnp.ones((1, 4))
+  learner = last.learners.from_apply(
+    lambda key: model.init(key, example), model.apply, optax.softmax_cross_entropy, optimizer=optax.sgd(0.2)
+  )
+  draw = np.random.default_rng(0)
+  pool = last.Pool(draw.normal(size=(30, 4)), np.arange(30) % 3)
+  target = learner.init(jax.random.key(1))
+  greedy, sgd = (
+    last.teach(jax.random.key(0), learner, teacher, pool, target=target, steps=100)
+    for teacher in (last.teachers.greedy(last.constraints.simplex()), last.teachers.sgd())
+  )
+  assert greedy.distance[-1] < sgd.distance[-1]
+  assert greedy.distance[-1] < greedy.distance[0]
+
+
+@pytest.mark.parametrize(
+  ("make", "error", "message"),
+  [
+    (lambda: last.learners.logistic(3, learning_rate=0.0), ValueError, "learning_rate must be a positive number"),
+    (lambda: last.learners.logistic(3, learning_rate=-1e-3), ValueError, "learning_rate must be .* but it is -0.001"),
+    (lambda: last.learners.logistic(3), ValueError, "learning_rate is missing"),
+    (lambda: last.learners.logistic(3, learning_rate="fast"), TypeError, "learning_rate must be a number"),
+    (lambda: last.learners.logistic(0, learning_rate=0.1), ValueError, "num_features must be a whole number"),
+    (lambda: last.learners.softmax(3, 1, learning_rate=0.1), ValueError, "num_classes must be .* at least 2"),
+    (lambda: last.learners.logistic(3, learning_rate=0.1, form="hinge"), ValueError, "form='hinge' is not known"),
+    (lambda: last.learners.logistic(3, learning_rate=0.1, weight_decay=-1), ValueError, "weight_decay must be zero or"),
+    (
+      lambda: last.learners.logistic(3, learning_rate=0.1, momentum=2.0),
+      ValueError,
+      "momentum must lie between 0 and 1",
+    ),
+    (lambda: last.learners.logistic(3, learning_rate=0.1, nesterov=True), ValueError, "nesterov=True needs momentum"),
+    (
+      lambda: last.learners.logistic(3, learning_rate=0.1, optimizer=optax.sgd(0.1)),
+      ValueError,
+      "either an optimizer or learning_rate",
+    ),
+    (lambda: last.learners.logistic(3, optimizer="adam"), TypeError, "optimizer must be an optax transformation"),
+    (lambda: last.learners.mlp((3,), learning_rate=0.1), ValueError, "widths must name at least"),
+    (
+      lambda: last.learners.mlp((3, 2), learning_rate=0.1, activation="gelu?"),
+      ValueError,
+      "activation='gelu\\?' is not",
+    ),
+    (lambda: last.learners.mlp((3, 2), learning_rate=0.1, loss="hinge"), ValueError, "loss 'hinge' is not known"),
+    (lambda: last.learners.from_apply(None, jnp.tanh, "squared_error"), TypeError, "init_fn must be a function"),
+    (lambda: last.losses.as_loss(3), TypeError, "loss must be a name, a function"),
+  ],
+)
+def test_bad_learners_are_refused(make, error, message):
+  with pytest.raises(error, match=message):
+    make()
+
+
+def test_bad_synthesis_arguments_are_refused():
+  learner = last.learners.softmax(3, 4, learning_rate=0.1)
+  params = learner.init(jax.random.key(0))
+  x = np.ones((2, 3))
+  with pytest.raises(ValueError, match=r"x must have shape \[n, 3\] for this learner"):
+    last.synthesize_labels(learner, params, params, np.ones((2, 5)), np.zeros(2, int))
+  with pytest.raises(ValueError, match="y holds class ids from 0 to 4, but the learner has 4 classes"):
+    last.synthesize_labels(learner, params, params, x, np.array([0, 4]))
+  with pytest.raises(ValueError, match="y holds label vectors of length 3, but the learner has 4 outputs"):
+    last.synthesize_labels(learner, params, params, x, np.ones((2, 3)))
+  with pytest.raises(ValueError, match="y holds 3 labels for 2 examples"):
+    last.synthesize_labels(learner, params, params, x, np.zeros(3, int))
+  with pytest.raises(ValueError, match="y holds real numbers, but the learner has 4 outputs"):
+    last.synthesize_labels(learner, params, params, x, np.array([0.5, 1.0]))
+  with jax.debug_nans(False), pytest.raises(ValueError, match="x holds NaN"):
+    last.synthesize_labels(learner, params, params, np.full((2, 3), np.nan), np.zeros(2, int))

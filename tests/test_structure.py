@@ -1,0 +1,50 @@
+"""The shape of the package: imports point one way, and importing touches no device."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import last_jax as last
+
+ROOT = pathlib.Path(last.__file__).parent
+ORDER = [
+  "types", "checks", "data", "margin", "losses", "models", "optimizers", "learners", "constraints", "quadratic", "linear",
+  "synthesis", "target", "teachers", "loop", "students", "report",
+]  # fmt: skip
+
+
+def layer(path):
+  name = path.relative_to(ROOT).parts[0].removesuffix(".py")
+  return ORDER.index(name)
+
+
+def imported_layers(path):
+  for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "last_jax":
+      parts = node.module.split(".")
+      yield from ([parts[1]] if len(parts) > 1 else [alias.name for alias in node.names])
+    elif isinstance(node, ast.Import):
+      yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("last_jax."))
+
+
+def test_imports_never_point_back():
+  for path in ROOT.rglob("*.py"):
+    if path.parent == ROOT and path.name == "__init__.py":
+      continue
+    for name in imported_layers(path):
+      assert ORDER.index(name) <= layer(path), f"{path.name} imports {name}"
+
+
+def test_importing_touches_no_device_and_no_heavy_module():
+  code = (
+    "import sys, last_jax; from jax._src import xla_bridge; "
+    "assert not xla_bridge._backends, 'devices were initialised'; "
+    "heavy = {'sklearn', 'matplotlib', 'torch', 'rich'} & set(sys.modules); assert not heavy, heavy"
+  )
+  subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT.parent)
+
+
+def test_modules_stay_short():
+  long = {path.name: count for path in ROOT.rglob("*.py") if (count := len(path.read_text().splitlines())) > 350}
+  assert not long

@@ -1,0 +1,413 @@
+"""Greedy labels against a general convex solver, full enumeration, dense search, and the paper's formulas."""
+
+import functools
+import itertools
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import strategies as st
+
+import last_jax as last
+from last_jax import synthesis
+from tests import problems
+
+SEEDS = st.integers(0, 2**32 - 1)
+CONVEX = [name for name in problems.CONSTRAINTS if name != "one_hot"]
+
+
+@functools.lru_cache(maxsize=None)
+def compiled(kind, name):
+  make = problems.KINDS[kind][0]
+
+  def labels(rate, params, target, x, truth):
+    return last.synthesize_labels(make(rate), params, target, x, truth, problems.CONSTRAINTS[name])
+
+  # A custom optimizer holds its rate as a constant; the others take it as data and compile once.
+  return jax.jit(labels, static_argnums=0) if kind == "conv" else jax.jit(labels)
+
+
+def synthesize(kind, name, rate, problem, dtype):
+  cast = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), problem)
+  return np.asarray(compiled(kind, name)(rate, *cast), np.float64)
+
+
+def rate_of(kind, seed):
+  return 0.3 if kind == "conv" else float(10 ** np.random.default_rng(seed).uniform(-2, 0))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", CONVEX)
+@pytest.mark.parametrize("kind", list(problems.KINDS))
+def test_labels_reach_the_optimum_of_a_convex_solver(x64, kind, name, batch):
+  @hypothesis.settings(max_examples=4)
+  @hypothesis.given(SEEDS)
+  def check(seed):
+    reached, best, from_truth = reach(kind, name, batch, seed, jnp.float64)
+    # Where the optimum is zero, relative to the distance that the ground truth leads to.
+    assert abs(reached - best) <= 1e-5 * best + 1e-8 * from_truth
+
+  check()
+
+
+@pytest.mark.parametrize("name", CONVEX)
+@pytest.mark.parametrize("kind", list(problems.KINDS))
+def test_labels_in_float32_are_hardly_worse(x64, kind, name):
+  @hypothesis.settings(max_examples=4)
+  @hypothesis.given(SEEDS)
+  def check(seed):
+    reached, best, from_truth = reach(kind, name, 2, seed, jnp.float32)
+    assert reached <= best * (1 + 1e-3) + 1e-5 * from_truth
+
+  check()
+
+
+def reach(kind, name, batch, seed, dtype):
+  """G of our labels, the least G by a convex solver, and G of the ground truth, for a random problem."""
+  rate = rate_of(kind, seed)
+  learner, problem = problems.KINDS[kind][0](rate), problems.random_problem(kind, batch, seed)
+  start, columns = problems.step_map(kind, rate, problem)
+  goal, center = problems.flatten(problem.target), problems.prediction(learner, problem)
+  labels = synthesize(kind, name, rate, problem, dtype)
+  check_feasible(name, labels, problem.truth, center, 1e-9 if dtype == jnp.float64 else 1e-5)
+
+  def distance(labels):
+    return float(np.sum((start + columns @ labels.ravel() - goal) ** 2))
+
+  best = problems.solve(name, start, columns, goal, problem.truth, center)
+  return distance(labels), best, distance(problem.truth)
+
+
+def check_feasible(name, labels, truth, center, tolerance):
+  if name.startswith("simplex"):
+    assert labels.min() >= -tolerance
+    assert labels.max() <= 1 + tolerance
+    assert labels.shape[1] == 1 or np.abs(labels.sum(1) - 1).max() <= tolerance
+  radius, p = {
+    "simplex_1": (0.7, 1),
+    "simplex_2": (0.6, 2),
+    "simplex_inf": (0.3, np.inf),
+    "ball_1": (0.8, 1),
+    "ball_2": (0.6, 2),
+    "ball_inf": (0.4, np.inf),
+  }.get(name, (None, None))
+  if radius is not None:
+    middle = center if name == "ball_2" else truth
+    assert np.linalg.norm(labels - middle, ord=p, axis=1).max() <= radius + tolerance
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("kind", list(problems.KINDS))
+def test_one_hot_labels_are_the_best_of_all(x64, kind, batch):
+  @hypothesis.settings(max_examples=4)
+  @hypothesis.given(SEEDS)
+  def check(seed):
+    rate = rate_of(kind, seed)
+    learner, problem = problems.KINDS[kind][0](rate), problems.random_problem(kind, batch, seed)
+    start, columns = problems.step_map(kind, rate, problem)
+    goal = problems.flatten(problem.target)
+    corners = learner.loss.class_labels(problem.truth.shape[1])
+    every = np.array(list(itertools.product(corners, repeat=batch)))
+    distances = np.sum((start - goal + every.reshape(len(every), -1) @ columns.T) ** 2, 1)
+    for dtype in (jnp.float64, jnp.float32):
+      labels = synthesize(kind, "one_hot", rate, problem, dtype)
+      assert (labels[:, None] == corners).all(-1).any(1).all()
+      reached = np.sum((start - goal + columns @ labels.ravel()) ** 2)
+      assert reached <= distances.min() * (1 + (1e-9 if dtype == jnp.float64 else 1e-3))
+
+  check()
+
+
+def test_large_one_hot_batches_descend_and_say_so(x64):
+  constraint = last.constraints.one_hot(max_combinations=100)
+  learner = last.learners.softmax(4, 3, learning_rate=2.0)
+  assert not constraint.is_exact(6, 3)
+  assert "coordinate descent" in constraint.describe(6, 3)
+  assert "every combination" in constraint.describe(4, 3)
+  for seed in range(20):
+    draw = np.random.default_rng(seed)
+    params, target = ({"weights": draw.normal(size=(4, 3)), "bias": draw.normal(size=3)} for _ in range(2))
+    x, truth = draw.normal(size=(6, 4)), np.eye(3)[draw.integers(3, size=6)]
+    problem = problems.Problem(params, target, x, truth)
+    labels = np.asarray(last.synthesize_labels(learner, params, target, x, truth, constraint))
+    reached = problems.distance_after(learner, problem, labels)
+    assert reached <= problems.distance_after(learner, problem, truth) + 1e-12
+    for i, corner in itertools.product(range(6), np.eye(3)):  # No single label can be changed for the better.
+      changed = labels.copy()
+      changed[i] = corner
+      assert reached <= problems.distance_after(learner, problem, changed) + 1e-12
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(SEEDS, st.sampled_from(["none", "simplex", "ball_2", "ball_inf", "simplex_2", "one_hot"]))
+def test_margin_labels_against_dense_search(seed, name):
+  with jax.enable_x64(True):
+    draw = np.random.default_rng(seed)
+    rate = 10 ** draw.uniform(-1, 1)
+    learner = last.learners.logistic(3, learning_rate=rate, form="margin")
+    params, target = (
+      {"weights": 10 ** draw.uniform(-2, 0.7) * draw.normal(size=(3, 1)), "bias": draw.normal(size=1)} for _ in range(2)
+    )
+    x, truth = draw.normal(size=(1, 3)), np.array([[draw.choice([-1.0, 1.0])]])
+    labels = np.asarray(margin_labels(name)(rate, params, target, x, truth))
+    z = (x @ params["weights"] + params["bias"]).item()
+    center = np.tanh(z / 2) if name == "ball_2" else truth.item()
+    low, high = {
+      "none": (-60.0, 60.0),
+      "simplex": (-1.0, 1.0),
+      "ball_2": (center - 0.6, center + 0.6),
+      "ball_inf": (center - 0.4, center + 0.4),
+      "simplex_2": (max(-1, center - 0.6), min(1, center + 0.6)),
+      "one_hot": (-1.0, 1.0),
+    }[name]
+    grid = np.array([low, high]) if name == "one_hot" else np.linspace(low, high, 200_001)
+    gradient = -grid / (1 + np.exp(np.clip(grid * z, -700, 700)))
+    error = params["weights"][:, 0] - target["weights"][:, 0]
+    shift = params["bias"] - target["bias"]
+    along, square = (x[0] @ error + shift).item(), (x[0] @ x[0] + 1).item()
+    base = error @ error + (shift @ shift)
+    reached = -labels.item() / (1 + np.exp(np.clip(labels.item() * z, -700, 700)))
+    distance = base - 2 * rate * reached * along + rate**2 * square * reached**2
+    distances = base - 2 * rate * gradient * along + rate**2 * square * gradient**2
+    assert distance <= distances.min() + 1e-9 * base
+    assert name == "none" or low - 1e-12 <= labels.item() <= high + 1e-12
+
+
+@functools.lru_cache(maxsize=None)
+def margin_labels(name):
+  def labels(rate, params, target, x, truth):
+    learner = last.learners.logistic(3, learning_rate=rate, form="margin")
+    return last.synthesize_labels(learner, params, target, x, truth, problems.CONSTRAINTS[name])
+
+  return jax.jit(labels)
+
+
+def test_margin_labels_of_a_joint_batch(x64):
+  """Against coordinate-wise dense search from many starts: no labelling of the grid is better."""
+  learner = last.learners.logistic(3, learning_rate=3.0, form="margin")
+  for seed in range(5):
+    draw = np.random.default_rng(seed)
+    params, target = ({"weights": draw.normal(size=(3, 1)), "bias": draw.normal(size=1)} for _ in range(2))
+    x, truth = draw.normal(size=(2, 3)), np.array([[1.0], [-1.0]])
+    problem = problems.Problem(params, target, x, truth)
+    labels = last.synthesize_labels(learner, params, target, x, truth, last.constraints.simplex())
+    grid = np.linspace(-1, 1, 81)
+    pairs = jnp.asarray(list(itertools.product(grid, grid)))[:, :, None]
+    after = jax.vmap(lambda y: learner.step(learner.start(params), jnp.asarray(x), y).params)(pairs)
+    distances = sum(
+      np.sum(np.asarray(a - b[None]) ** 2, tuple(range(1, a.ndim)))
+      for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(target), strict=True)
+    )
+    assert problems.distance_after(learner, problem, labels) <= distances.min() + 1e-10
+
+
+@pytest.mark.parametrize("kind", ["least_squares", "least_squares_3", "logistic", "softmax_2", "softmax_5"])
+@pytest.mark.parametrize("momentum", [None, 0.7, "nesterov"])
+def test_closed_form_and_autodiff_agree(x64, kind, momentum):
+  """The same learner through `from_apply` with an optax optimizer knows no closed form."""
+  settings = {} if momentum is None else {"momentum": 0.7, "nesterov": momentum == "nesterov"}
+  width = problems.KINDS[kind][2]
+  loss = {"lea": "squared_error", "log": "sigmoid_cross_entropy", "sof": "softmax_cross_entropy"}[kind[:3]]
+  known = {
+    "squared_error": lambda **s: last.learners.least_squares(4, width, **s),
+    "sigmoid_cross_entropy": lambda **s: last.learners.logistic(4, **s),
+    "softmax_cross_entropy": lambda **s: last.learners.softmax(4, width, **s),
+  }[loss](learning_rate=0.2, weight_decay=1e-2, **settings)
+  opaque = last.learners.from_apply(
+    known.init, known.apply, loss, optimizer=optax.sgd(0.2, **settings), weight_decay=1e-2
+  )
+  assert known.is_linear
+  assert not opaque.is_linear
+  draw = np.random.default_rng(3)
+  for batch, name in itertools.product((1, 4), problems.CONSTRAINTS):
+    params, target, velocity = (
+      {"weights": draw.normal(size=(4, width)), "bias": draw.normal(size=width)} for _ in range(3)
+    )
+    x = draw.normal(size=(batch, 4))
+    truth = np.eye(width)[draw.integers(width, size=batch)]
+    labels = []
+    for learner in (known, opaque):
+      student = learner.start(jax.tree.map(jnp.asarray, params))
+      student = learner.update(student, jax.tree.map(jnp.asarray, velocity))  # So that there is momentum to speak of.
+      found = last.synthesize_labels(
+        learner, student.params, target, x, truth, problems.CONSTRAINTS[name], opt_state=student.opt_state
+      )
+      labels.append(found)
+    np.testing.assert_allclose(labels[0], labels[1], rtol=1e-6, atol=1e-6, err_msg=f"{name}, batch {batch}")
+
+
+def test_least_squares_follows_the_formula_of_the_paper(x64):
+  draw = np.random.default_rng(0)
+  for _ in range(20):
+    rate = 10 ** draw.uniform(-3, 0)
+    learner = last.learners.least_squares(6, learning_rate=rate, bias=False)
+    w, goal, x = draw.normal(size=(6, 1)), draw.normal(size=(6, 1)), draw.normal(size=(1, 6))
+    labels = last.synthesize_labels(learner, {"weights": w}, {"weights": goal}, x, np.zeros(1))
+    share = 1 / (rate * np.sum(x**2))
+    np.testing.assert_allclose(labels, (1 - share) * x @ w + share * x @ goal, rtol=1e-10)
+    # Unconstrained, the step is Kaczmarz's: onto the hyperplane of all parameters that agree with w* on x.
+    after = learner.step(learner.start({"weights": jnp.asarray(w)}), jnp.asarray(x), labels).params["weights"]
+    np.testing.assert_allclose(after, w - x.T * (x @ (w - goal)) / np.sum(x**2), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_batch_of_full_rank_reaches_the_target_in_one_step(x64, width):
+  draw = np.random.default_rng(1)
+  learner = last.learners.least_squares(5, width, learning_rate=0.1, weight_decay=1e-3)
+  params, target = ({"weights": draw.normal(size=(5, width)), "bias": draw.normal(size=width)} for _ in range(2))
+  x, truth = draw.normal(size=(8, 5)), draw.normal(size=(8, width))
+  problem = problems.Problem(params, target, x, truth)
+  labels = last.synthesize_labels(learner, params, target, x, truth)
+  assert problems.distance_after(learner, problem, labels) ** 0.5 <= 1e-10
+
+
+def test_free_softmax_labels_are_those_nearest_the_truth(x64):
+  """Every y + t p has the same effect; the minimiser nearest the truth has no component along p to give up."""
+  draw = np.random.default_rng(2)
+  learner = last.learners.softmax(4, 3, learning_rate=0.5)
+  for batch in (1, 2):
+    params, target = ({"weights": draw.normal(size=(4, 3)), "bias": draw.normal(size=3)} for _ in range(2))
+    x, truth = draw.normal(size=(batch, 4)), np.eye(3)[draw.integers(3, size=batch)]
+    problem = problems.Problem(params, target, x, truth)
+    labels = np.asarray(last.synthesize_labels(learner, params, target, x, truth))
+    p = problems.prediction(learner, problem)
+    np.testing.assert_allclose(np.sum((labels - truth) * p, 1), 0, atol=1e-9)
+    start, columns = problems.step_map_of(learner, problem)
+    gap = problems.flatten(target) - start - columns @ truth.ravel()
+    expected = truth.ravel() + np.linalg.lstsq(columns, gap, rcond=1e-10)[0]  # Least squares of least norm.
+    np.testing.assert_allclose(labels.ravel(), expected, atol=1e-8)
+
+
+def test_an_example_of_norm_zero_keeps_its_label(x64):
+  draw = np.random.default_rng(4)
+  for kind, name in itertools.product(["least_squares", "softmax_5", "mlp"], problems.CONSTRAINTS):
+    make, shape, width = problems.KINDS[kind]
+    base = make(0.3)
+    learner = last.learners.least_squares(4, learning_rate=0.3, bias=False) if kind == "least_squares" else base
+    learner = last.learners.softmax(4, 5, learning_rate=0.3, bias=False) if kind == "softmax_5" else learner
+    params, target = (learner.init(jax.random.key(i)) for i in (0, 1))
+    truth = np.eye(width)[draw.integers(width, size=2)]
+    x = draw.normal(size=(2, *shape))
+    x[0] = 0.0
+    for batch in (1, 2):
+      labels = last.synthesize_labels(learner, params, target, x[:batch], truth[:batch], problems.CONSTRAINTS[name])
+      assert np.isfinite(labels).all()
+      if name != "ball_2":  # Its center is the prediction, which may leave the truth outside.
+        np.testing.assert_allclose(labels[0], truth[0], atol=1e-6, err_msg=f"{kind} {name}")
+
+
+def test_layer_weights_change_what_is_minimised(x64):
+  draw = np.random.default_rng(5)
+  learner = last.learners.mlp((4, 6, 3), learning_rate=0.3)
+  params, target = (learner.init(jax.random.key(i)) for i in (0, 1))
+  x, truth = jnp.asarray(draw.normal(size=(2, 4))), np.eye(3)[[0, 2]]
+  problem = problems.Problem(params, target, x, truth)
+  start, columns = problems.step_map_of(learner, problem)
+  weights = {"layer_0": 0.1, "layer_1": 2.0}
+  scale = (
+    problems.flatten(jax.tree.map(lambda w, layer: jax.tree.map(lambda v: w + 0 * v, layer), weights, params)) ** 0.5
+  )
+  goal = problems.flatten(target)
+  best = problems.solve("simplex", scale * start, scale[:, None] * columns, scale * goal, truth, None)
+  labels = last.synthesize_labels(learner, params, target, x, truth, last.constraints.simplex(), layer_weights=weights)
+  reached = np.sum((scale * (start + columns @ np.ravel(labels) - goal)) ** 2)
+  assert reached == pytest.approx(best, rel=1e-6)
+  plain = last.synthesize_labels(learner, params, target, x, truth, last.constraints.simplex())
+  assert np.abs(plain - labels).max() > 1e-3
+  uniform = last.synthesize_labels(
+    learner, params, target, x, truth, last.constraints.simplex(), layer_weights={"layer_0": 1.0, "layer_1": 1.0}
+  )
+  np.testing.assert_allclose(uniform, plain, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["none", "simplex", "ball_2", "one_hot"])
+@pytest.mark.parametrize("optimizer", ["adam", "clipped"])
+def test_through_other_optimizers_labels_are_never_worse_than_the_truth(x64, optimizer, name):
+  transformation = {
+    "adam": optax.adam(0.05),
+    "clipped": optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.5)),
+  }[optimizer]
+  learner = last.learners.mlp((4, 5, 3), activation="tanh", optimizer=transformation)
+  assert not learner.optimizer.is_affine(learner.init(jax.random.key(0)))
+  gains = []
+  for seed in range(5):
+    draw = np.random.default_rng(seed)
+    target = learner.init(jax.random.key(seed))
+    student = learner.start(learner.init(jax.random.key(seed + 100)))
+    x, truth = jnp.asarray(draw.normal(size=(2, 4))), jnp.eye(3)[jnp.array([0, 1])]
+    student = learner.step(student, x, truth)
+
+    def distance(labels, student=student, x=x, target=target):
+      return float(synthesis.squared_distance(learner.step(student, x, labels).params, target))
+
+    labels = last.synthesize_labels(
+      learner, student.params, target, x, truth, problems.CONSTRAINTS[name], opt_state=student.opt_state
+    )
+    reached = distance(labels)
+    if name != "ball_2":
+      assert reached <= distance(truth) + 1e-12
+    if name == "simplex":  # A local optimum among random soft labels nearby.
+      nearby = 0.98 * labels + 0.02 * draw.dirichlet(np.ones(3), size=(50, 2))
+      assert reached <= min(distance(other) for other in nearby) + 1e-6 * reached
+    gains.append(distance(truth) - reached)
+  assert max(gains) > 0
+
+
+def test_optimizers_and_losses_are_recognised_by_probing():
+  params = {"w": jnp.ones((3, 2))}
+  affine = [
+    optax.sgd(0.1),
+    optax.sgd(0.1, momentum=0.9, nesterov=True),
+    optax.chain(optax.add_decayed_weights(0.1), optax.sgd(1.0)),
+  ]
+  others = [optax.adam(0.1), optax.rmsprop(0.1), optax.sign_sgd(0.1), optax.chain(optax.clip(1.0), optax.sgd(1.0))]
+  for transformation in affine:
+    learner = last.learners.logistic(2, optimizer=transformation)
+    assert learner.optimizer.is_affine(params)
+  for transformation in others:
+    learner = last.learners.logistic(2, optimizer=transformation)
+    assert not learner.optimizer.is_affine(params)
+  assert last.losses.as_loss(lambda z, y: jnp.sum((z - y) ** 2)).is_affine(3)
+  assert not last.losses.as_loss(lambda z, y: jnp.sum((z - y) ** 4)).is_affine(3)
+
+
+def test_a_users_own_loss_that_is_affine_in_the_label_is_solved_exactly(x64):
+  def huber_free(outputs, label):  # A loss of the user's own: softplus potential, linear in the label.
+    return jnp.sum(jnp.logaddexp(outputs, -outputs) - label * outputs)
+
+  learner = last.learners.from_apply(
+    lambda key: {"w": jax.random.normal(key, (4, 3))},
+    lambda p, x: jnp.tanh(x @ p["w"]),
+    huber_free,
+    optimizer=optax.sgd(0.4, momentum=0.5),
+  )
+  draw = np.random.default_rng(0)
+  params, target = (learner.init(jax.random.key(i)) for i in (0, 1))
+  problem = problems.Problem(params, target, draw.normal(size=(2, 4)), np.eye(3)[[1, 2]])
+  start, columns = problems.step_map_of(learner, problem)
+  best = problems.solve("simplex", start, columns, problems.flatten(target), problem.truth, None)
+  labels = last.synthesize_labels(learner, params, target, problem.x, problem.truth, last.constraints.simplex())
+  assert problems.distance_after(learner, problem, labels) == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "softmax_5", "mlp"])
+@pytest.mark.parametrize("name", ["none", "simplex", "simplex_2", "ball_inf", "ball_2"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_labels_are_differentiable(x64, kind, name, batch):
+  """The derivative of a label in the parameters equals central differences (where the active set does not change)."""
+  problem = problems.random_problem(kind, batch, 11)
+  learner = problems.KINDS[kind][0](0.3)
+  direction = jax.tree.map(lambda leaf: np.random.default_rng(1).normal(size=leaf.shape), problem.params)
+
+  def labels(t):
+    params = jax.tree.map(lambda w, d: w + t * d, problem.params, direction)
+    return last.synthesize_labels(learner, params, problem.target, problem.x, problem.truth, problems.CONSTRAINTS[name])
+
+  weights = np.random.default_rng(2).normal(size=problem.truth.shape)
+  found = jax.grad(lambda t: jnp.sum(weights * labels(t)))(0.0)
+  step = 1e-6
+  expected = np.sum(weights * (labels(step) - labels(-step))) / (2 * step)
+  np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-6)

@@ -1,0 +1,296 @@
+"""What each teacher promises, step by step; and one contract for every teacher, learner and constraint."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import last_jax as last
+from last_jax import loop, students, synthesis
+from last_jax.teachers import base, selection
+from tests import problems
+
+KEY = jax.random.key(0)
+
+
+def task(kind, seed=0, size=30):
+  """A learner of the kind, a pool and a target."""
+  make, shape, width = problems.KINDS[kind]
+  learner = make(0.3)
+  draw = np.random.default_rng(seed)
+  x = draw.normal(size=(size, *shape))
+  if learner.loss.classification:
+    y = np.arange(size) % (2 if width == 1 else width)
+  else:
+    y = draw.normal(size=size) if width == 1 else np.eye(width)[np.arange(size) % width]
+  return learner, last.Pool(x, y), learner.init(jax.random.key(seed + 1))
+
+
+def view_of(learner, pool, target, params):
+  truth = learner.encode(pool.x, pool.y)
+  view = base.View(learner, learner.start(params), pool.x, truth, jnp.zeros((), int), KEY)
+  return base.OmniscientView(*view, target=target)
+
+
+def distance_of(teacher, view, proposal):
+  """The squared distance after the teacher's lesson."""
+  memory = teacher.prepare(view.learner, view.x, view.truth, view.target)
+  lesson = teacher.lesson(memory, base.View(*view[:-1]), view.target, proposal)
+  after = view.learner.step(view.student, view.x[lesson.index], lesson.label)
+  return float(synthesis.squared_distance(after.params, view.target))
+
+
+@pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_2", "softmax_5", "mlp", "conv"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_imt_chooses_the_best_of_all_examples(x64, kind, batch):
+  learner, pool, target = task(kind)
+  for seed in range(3):
+    view = view_of(learner, pool, target, learner.init(jax.random.key(100 + seed)))
+    teacher = last.teachers.imt(chunk_size=7)
+    memory = teacher.prepare(learner, view.x, view.truth, target)
+    chosen = np.asarray(teacher.selection.select(memory[0], view, jnp.zeros(batch, int)))
+    every = [
+      synthesis.squared_distance(learner.step(view.student, x[None], y[None]).params, target)
+      for x, y in zip(view.x, view.truth, strict=True)
+    ]
+    assert set(chosen) == set(np.argsort(every)[:batch])
+
+
+@pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_5", "mlp"])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", ["one_hot", "simplex", "none", "ball_inf"])
+def test_the_order_of_teachers_within_a_step(x64, kind, batch, name):
+  """Greedy is never worse than SGD on the same examples, mixed never worse than IMT, joint never worse than mixed."""
+  learner, pool, target = task(kind)
+  if kind == "least_squares" and name in ("one_hot", "simplex"):
+    pool = last.Pool(pool.x, np.arange(30) % 2 * 1.0)  # So that the ground truth is inside the set.
+  constraint = problems.CONSTRAINTS[name]
+  teachers = {
+    "sgd": last.teachers.sgd(),
+    "greedy": last.teachers.greedy(constraint),
+    "imt": last.teachers.imt(),
+    "mixed": last.teachers.mixed(constraint),
+    "joint": last.teachers.mixed(constraint, joint=True),
+  }
+  for seed in range(3):
+    view = view_of(learner, pool, target, learner.init(jax.random.key(50 + seed)))
+    proposal = jax.random.randint(jax.random.key(seed), (batch,), 0, 30)
+    after = {label: distance_of(teacher, view, proposal) for label, teacher in teachers.items()}
+    slack = 1 + 1e-9
+    assert after["greedy"] <= after["sgd"] * slack
+    assert after["mixed"] <= after["imt"] * slack
+    assert after["joint"] <= after["mixed"] * slack
+
+
+@pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_5", "mlp"])
+def test_greedy_never_moves_away_where_sgd_would_not(x64, kind):
+  learner, pool, target = task(kind)
+  teacher = last.teachers.greedy(last.constraints.simplex() if kind != "least_squares" else last.constraints.none())
+  result = last.teach(KEY, learner, teacher, pool, target=target, steps=40, lessons=True, probe=lambda params: params)
+  truth = learner.encode(pool.x, pool.y)
+  for t in range(40):
+    params = jax.tree.map(lambda leaf, t=t: leaf[t], result.probe)
+    index = result.lessons.index[t]
+    sgd = learner.step(learner.start(params), pool.x[index], truth[index]).params
+    by_sgd = float(synthesis.squared_distance(sgd, target)) ** 0.5
+    assert result.distance[t + 1] <= by_sgd * (1 + 1e-9)
+    if by_sgd <= result.distance[t]:
+      assert result.distance[t + 1] <= result.distance[t] * (1 + 1e-9)
+
+
+def test_linear_scores_are_the_true_ones(x64):
+  """T1 and T2 from one product give the same order and differences as G itself, with every kind of momentum."""
+  for settings in ({}, {"momentum": 0.6}, {"momentum": 0.6, "nesterov": True}):
+    learner = last.learners.softmax(4, 3, learning_rate=0.2, weight_decay=0.1, **settings)
+    draw = np.random.default_rng(0)
+    pool = last.Pool(draw.normal(size=(20, 4)), np.arange(20) % 3)
+    target = learner.init(jax.random.key(1))
+    view = view_of(learner, pool, target, learner.init(jax.random.key(2)))
+    student = learner.step(view.student, view.x[:3], view.truth[:3])
+    view = view._replace(student=student)
+    for constraint in (None, last.constraints.simplex(), last.constraints.one_hot(), last.constraints.none()):
+      rule = selection.NearestAfterStep(constraint)
+      fast = rule._scores_linear(rule.prepare(learner, view.x, view.truth, target), view)
+      slow = rule._scores(view)
+      np.testing.assert_allclose(fast - fast[0], slow - slow[0], atol=1e-10)
+
+
+def test_soft_label_teachers_give_the_labels_of_their_formulas(x64):
+  learner, pool, target = task("softmax_5")
+  params = learner.init(jax.random.key(3))
+  truth = np.asarray(learner.encode(pool.x, pool.y))
+  index = jnp.arange(10)
+  view = base.View(learner, learner.start(params), pool.x, jnp.asarray(truth), jnp.zeros((), int), KEY)
+
+  def labels(teacher):
+    memory = teacher.prepare(learner, pool.x, jnp.asarray(truth), None)
+    return np.asarray(teacher.lesson(memory, view, None, index).label)
+
+  np.testing.assert_array_equal(labels(last.teachers.sgd()), truth[:10])
+  np.testing.assert_allclose(labels(last.teachers.label_smoothing(0.7)), 0.7 * truth[:10] + 0.3 / 5)
+  logits = np.asarray(learner.apply(target, pool.x))
+  soft = np.exp(logits / 2.5) / np.exp(logits / 2.5).sum(1, keepdims=True)
+  np.testing.assert_allclose(
+    labels(last.teachers.distillation(lambda x: learner.apply(target, x), 2.5)), soft[:10], rtol=1e-9
+  )
+  own = np.asarray(learner.apply(params, pool.x))[:10]
+  np.testing.assert_allclose(labels(last.teachers.self_training()), np.asarray(jax.nn.softmax(own)), rtol=1e-9)
+  np.testing.assert_array_equal(labels(last.teachers.self_training(hard=True)), np.eye(5)[own.argmax(1)])
+  binary = last.learners.logistic(4, learning_rate=0.1)
+  rule = last.teachers.label_smoothing(0.7).synthesis
+  assert rule.prepare(binary, pool.x, jnp.ones((30, 1)), None) == pytest.approx(0.5)
+
+
+class TargetThief:
+  """A black-box synthesis that looks for a target wherever it could be."""
+
+  omniscient = False
+  seen: list = []  # noqa: RUF012
+
+  def prepare(self, learner, x, truth, target):
+    TargetThief.seen.append(target)
+
+  def label(self, memory, view, index):
+    TargetThief.seen.append(getattr(view, "target", None))
+    return view.truth[index]
+
+
+jax.tree_util.register_static(TargetThief)
+
+
+def test_a_black_box_teacher_is_not_handed_the_target():
+  learner, pool, target = task("logistic")
+  thief = last.teachers.Teacher("thief", last.teachers.Uniform(), TargetThief())
+  last.teach(KEY, learner, thief, pool, target=target, steps=2)
+  mixed = last.teachers.Teacher("half a thief", selection.NearestAfterStep(), TargetThief())
+  last.teach(KEY, learner, mixed, pool, target=target, steps=2)
+  assert TargetThief.seen
+  assert all(value is None for value in TargetThief.seen)
+
+
+def test_imt_on_a_network_holds_few_gradients_at_once():
+  """The compiled program's own account: memory does not grow with the pool, but for the pool itself and its scores."""
+  learner = last.learners.mlp((10, 64, 5), learning_rate=0.1)
+  params = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(learner.init, KEY)))
+
+  def temporary_bytes(size):
+    draw = np.random.default_rng(0)
+    pool = last.Pool(draw.normal(size=(size, 10)), np.arange(size) % 5)
+    view = view_of(learner, pool, learner.init(jax.random.key(1)), learner.init(KEY))
+    rule = selection.NearestAfterStep(None, None, 16)
+    compiled = jax.jit(lambda v: rule._scores(v)).lower(view).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+  small, large = temporary_bytes(160), temporary_bytes(1600)
+  assert large - small < 4 * params * 160  # A tenth of what all gradients of the larger pool would add.
+
+
+@pytest.mark.parametrize(
+  ("make", "error", "message"),
+  [
+    (lambda: last.teachers.label_smoothing(1.5), ValueError, "mu must lie between 0 and 1"),
+    (lambda: last.teachers.distillation("model"), TypeError, "logits_fn must be a function"),
+    (lambda: last.teachers.distillation(jnp.tanh, 0.0), ValueError, "temperature must be a positive number"),
+    (lambda: last.teachers.greedy("simplex"), TypeError, "constraint must come from last_jax.constraints"),
+    (lambda: last.teachers.mixed(None), TypeError, "constraint must come from last_jax.constraints"),
+    (lambda: last.teachers.imt(chunk_size=0), ValueError, "chunk_size must be a whole number"),
+  ],
+)
+def test_bad_teachers_are_refused(make, error, message):
+  with pytest.raises(error, match=message):
+    make()
+
+
+def test_teachers_that_do_not_fit_the_learner_say_so():
+  learner, pool, target = task("least_squares")
+  with pytest.raises(ValueError, match="label_smoothing is for classifiers, but the learner's loss is squared_error"):
+    last.teach(KEY, learner, last.teachers.label_smoothing(0.5), pool, target=target, steps=2)
+  with pytest.raises(ValueError, match=r"logits_fn must map the pool to shape \(30, 1\)"):
+    last.teach(KEY, learner, last.teachers.distillation(lambda x: x), pool, target=target, steps=2)
+  weights = {"layer_0": 1.0}
+  with pytest.raises(ValueError, match="layer_weights must be a prefix of the parameters' tree"):
+    teacher = last.teachers.greedy(last.constraints.none(), layer_weights=weights)
+    last.teach(KEY, learner, teacher, pool, target=target, steps=2)
+
+
+# --- The contract of every teacher x learner x constraint.
+
+LEARNERS = {
+  "least_squares": task("least_squares"),
+  "logistic": task("logistic"),
+  "margin": (last.learners.logistic(4, learning_rate=0.3, form="margin"), *task("logistic")[1:]),
+  "momentum": (last.learners.logistic(4, learning_rate=0.3, momentum=0.5), *task("logistic")[1:]),
+  "adam": (last.learners.logistic(4, optimizer=optax.adam(0.1)), *task("logistic")[1:]),
+  "softmax": task("softmax_5"),
+  "mlp": task("mlp"),
+  "conv": task("conv"),
+}
+
+
+def double_logits(x):
+  return jnp.zeros((x.shape[0], 1)) if x.shape[-1] == 4 else jnp.zeros((x.shape[0], 3 if x.ndim == 4 else 4))
+
+
+PLAIN = {
+  "sgd": last.teachers.sgd,
+  "label_smoothing": lambda: last.teachers.label_smoothing(0.8),
+  "self_training": last.teachers.self_training,
+  "imt": last.teachers.imt,
+}
+CHOOSING = {
+  "greedy": last.teachers.greedy,
+  "mixed": last.teachers.mixed,
+  "joint": lambda constraint: last.teachers.mixed(constraint, joint=True),
+}
+SETS = ["none", "one_hot", "simplex", "simplex_2", "ball_2", "ball_inf"]
+COMBINATIONS = [
+  *((learner, teacher, None) for learner, teacher in itertools.product(LEARNERS, PLAIN)),
+  *((learner, teacher, name) for learner, teacher, name in itertools.product(LEARNERS, CHOOSING, SETS)),
+]
+
+
+@pytest.mark.parametrize(("kind", "method", "name"), COMBINATIONS)
+def test_contract(kind, method, name):
+  """Jitted and vmapped over students; shapes as promised; nothing compiled on the second call."""
+  learner, pool, target = LEARNERS[kind]
+  if method == "label_smoothing" and not learner.loss.classification:
+    with pytest.raises(ValueError, match="label_smoothing is for classifiers"):
+      last.teach(KEY, learner, PLAIN[method](), pool, target=target, steps=2)
+    return
+  batch, steps = (2 if method == "greedy" else 1), 2
+
+  def teach(seed):
+    # Constructed anew each time: equal settings must be recognised as equal.
+    teacher = PLAIN[method]() if name is None else CHOOSING[method](problems.CONSTRAINTS[name])
+    return last.teach_many(
+      jax.random.split(jax.random.key(seed), 3),
+      learner,
+      teacher,
+      pool,
+      target=target,
+      steps=steps,
+      batch_size=batch,
+      lessons=True,
+      metrics=("distance",),
+    )
+
+  result = teach(0)
+  width = learner.num_outputs(pool.x)
+  assert result.distance.shape == (3, steps + 1)
+  assert result.lessons.index.shape == (3, steps, batch)
+  assert result.lessons.label.shape == (3, steps, batch, width)
+  assert jax.tree.all(jax.tree.map(lambda a, b: a.shape == (3, *b.shape), result.params, target))
+  for leaf in jax.tree.leaves((result.distance, result.lessons.label, result.params)):
+    assert leaf.dtype == jnp.float32
+    assert np.isfinite(leaf).all()
+  compiled = loop.run._cache_size(), students.run_many._cache_size()
+  again = teach(1)
+  assert (loop.run._cache_size(), students.run_many._cache_size()) == compiled
+  assert np.any(np.asarray(again.lessons.index) != np.asarray(result.lessons.index)) or method in (
+    "imt",
+    "mixed",
+    "joint",
+  )
