@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from last_jax.models import param_shapes
 from last_jax.types import is_concrete
 
 
@@ -67,7 +68,7 @@ def check_finite(name: str, tree: Any) -> None:
 
 def check_params(learner: Any, params: Any, name: str, *, students: int | None = None) -> None:
   """Raises unless `params` has the structure and shapes of the learner's parameters (with a leading [students])."""
-  expected = jax.eval_shape(learner.init, jax.random.key(0))
+  expected = param_shapes(learner.model)
   found, wanted = str(jax.tree.structure(params)), str(jax.tree.structure(expected))
   if found != wanted:
     raise ValueError(f"{name} does not have the learner's parameters: it is {found}, but the learner has {wanted}")

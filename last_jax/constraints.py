@@ -14,14 +14,10 @@ import optax
 
 from last_jax import checks
 from last_jax.losses import Loss
-from last_jax.types import Array
+from last_jax.types import STATIC, Array
 
 # (label [K], center [K], radius [], class labels [C, K]) -> the nearest label of the set [K].
 Projection = Callable[[Array, Array, Any, Array], Array]
-
-
-def _static(**settings: Any) -> Any:
-  return dataclasses.field(metadata={"static": True}, **settings)
 
 
 @jax.tree_util.register_dataclass
@@ -39,13 +35,13 @@ class Constraint:
     max_combinations: up to how many label combinations a discrete batch is enumerated; beyond, coordinate descent.
   """
 
-  name: str = _static()
-  project: Projection | None = _static(default=None)
+  name: str = dataclasses.field(metadata=STATIC)
+  project: Projection | None = dataclasses.field(default=None, metadata=STATIC)
   radius: Array | float | None = None
-  around: str = _static(default="truth")
-  hull: bool = _static(default=False)
-  discrete: bool = _static(default=False)
-  max_combinations: int = _static(default=1024)
+  around: str = dataclasses.field(default="truth", metadata=STATIC)
+  hull: bool = dataclasses.field(default=False, metadata=STATIC)
+  discrete: bool = dataclasses.field(default=False, metadata=STATIC)
+  max_combinations: int = dataclasses.field(default=1024, metadata=STATIC)
 
   def projection(self, loss: Loss, outputs: Array, truth: Array) -> Callable[[Array], Array]:
     """Takes labels `[m, K]` to the nearest of the set, for a batch with these outputs and ground truth, `[m, K]`."""
@@ -82,8 +78,8 @@ def one_hot(max_combinations: int = 1024) -> Constraint:
 def simplex(radius: Any = None, p: float = 2, around: str = "truth") -> Constraint:
   """Soft labels: mixtures of the class labels; with `radius`, those also within a ball (see `magnitude`).
 
-  With one output (logistic), that is the interval between the labels of the two classes. The center of the ball is moved
-  onto the simplex if it is not there, so that the set is never empty.
+  With one output (logistic), that is the interval between the labels of the two classes. The center of the ball is
+  moved onto the simplex if it is not there, so that the set is never empty.
   """
   checks.check_name("around", around, ("truth", "prediction"))
   if radius is None:

@@ -13,7 +13,7 @@ import optax
 
 from last_jax import checks, losses, models
 from last_jax.optimizers import Optax, Sgd
-from last_jax.types import Array, Key, Params, Pool, Student
+from last_jax.types import STATIC, Array, Key, Params, Pool, Student
 
 
 def _decayed(leaf: Array) -> bool:
@@ -25,8 +25,8 @@ def _decayed(leaf: Array) -> bool:
 class Learner:
   """What is taught. A pytree: its numbers are leaves, its functions static, so that settings do not recompile."""
 
-  model: models.Model = dataclasses.field(metadata={"static": True})
-  loss: losses.Loss = dataclasses.field(metadata={"static": True})
+  model: models.Model = dataclasses.field(metadata=STATIC)
+  loss: losses.Loss = dataclasses.field(metadata=STATIC)
   optimizer: Sgd | Optax
   weight_decay: Array | float | None  # None where there is none, so that nothing is computed for it.
 
@@ -75,11 +75,7 @@ class Learner:
 
   def num_outputs(self, x: Array) -> int:
     """K, for inputs shaped like `x [n, ...]`."""
-    known = getattr(self.model, "num_outputs", None)
-    if known is not None:
-      return known
-    params = jax.eval_shape(self.init, jax.random.key(0))
-    return jax.eval_shape(self.apply, params, jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)).shape[1]
+    return models.count_outputs(self.model, x.shape[1:], x.dtype)
 
   def encode(self, x: Array, y: Array) -> Array:
     """Labels as vectors `[n, K]`, from class ids `[n]`, real targets `[n]` or label vectors `[n, K]`."""

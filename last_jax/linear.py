@@ -57,9 +57,9 @@ def closed_form_labels(
 ) -> Array:
   """The best label of each example shown on its own, for a linear learner: `x [n, d]` -> `[n, K]`.
 
-  Free labels are y* = prediction - ⟨e, x⟩ / (eta ||x||^2), with e = w - eta lambda w - w*. For least squares that is the
-  paper's y* = (1 - k) ⟨w, x⟩ + k ⟨w*, x⟩ with k = 1 / (eta ||x||^2). The nearest label of the set is the best in it,
-  since ||w+ - w*|| grows with ||y - y*||.
+  Free labels are y* = prediction - ⟨e, x⟩ / (eta ||x||^2), with e = w - eta lambda w - w*. For least squares that is
+  the paper's y* = (1 - k) ⟨w, x⟩ + k ⟨w*, x⟩ with k = 1 / (eta ||x||^2). The nearest label of the set is the best in
+  it, since ||w+ - w*|| grows with ||y - y*||.
   """
   _, optimizer = _parts(learner)
   rate = optimizer.rate(student.opt_state)

@@ -26,7 +26,7 @@ class Loss:
   Attributes:
     name: how messages call it.
     value: `(outputs [K], label [K]) -> []`.
-    predict: `outputs [K] -> label [K]`, the label that the learner itself would give; None where there is no such thing.
+    predict: `outputs [K] -> label [K]`, the label that the learner itself would give, or None.
     classification: whether labels stand for classes, so that accuracy makes sense.
     low, high: with one output (K = 1), the labels of class 0 and class 1. With more, class k is the k-th unit vector.
     affine: whether u is affine in the label; None: find out by probing.

@@ -1,6 +1,7 @@
 """The functions f(w, x) that learners fit. A model is static: it says how to make parameters and how to use them."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -16,8 +17,27 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+@functools.lru_cache(maxsize=256)
+def param_shapes(model: "Model") -> Params:
+  """The parameters' tree, with shapes in place of arrays."""
+  return jax.eval_shape(model.init, jax.random.key(0))
+
+
+@functools.lru_cache(maxsize=256)
+def count_outputs(model: "Model", shape: tuple[int, ...], dtype: Any) -> int:
+  """K, for inputs of this shape and dtype."""
+  known = getattr(model, "num_outputs", None)
+  if known is not None:
+    return known
+  outputs = jax.eval_shape(model.apply, param_shapes(model), jax.ShapeDtypeStruct((1, *shape), dtype))
+  return outputs.shape[1]
+
+
 class Model(Protocol):
   """Outputs from parameters and a batch of inputs."""
+
+  def __hash__(self) -> int:
+    """Models are static: equal ones share what is compiled."""
 
   def init(self, key: Key) -> Params:
     """Random parameters."""

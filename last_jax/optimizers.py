@@ -10,11 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from last_jax.types import Array, Params
-
-
-def _static(**settings: Any) -> Any:
-  return dataclasses.field(metadata={"static": True}, **settings)
+from last_jax.types import STATIC, Array, Params
 
 
 @jax.tree_util.register_dataclass
@@ -27,8 +23,8 @@ class Sgd:
 
   learning_rate: Array | float | None  # None: `schedule` says.
   momentum: Array | float | None = None
-  nesterov: bool = _static(default=False)
-  schedule: Callable[[Array], Array] | None = _static(default=None)
+  nesterov: bool = dataclasses.field(default=False, metadata=STATIC)
+  schedule: Callable[[Array], Array] | None = dataclasses.field(default=None, metadata=STATIC)
 
   def _transformation(self) -> optax.GradientTransformation:
     return optax.sgd(self.schedule or self.learning_rate, self.momentum, self.nesterov)
@@ -59,7 +55,7 @@ class Sgd:
 class Optax:
   """Any optax transformation, taken as it is."""
 
-  transformation: optax.GradientTransformation = _static()
+  transformation: optax.GradientTransformation = dataclasses.field(metadata=STATIC)
 
   def init(self, params: Params) -> Any:
     """The optimizer's first state."""

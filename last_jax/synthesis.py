@@ -1,10 +1,10 @@
 """Greedy label synthesis, equation 1 of the paper: the labels that bring the student nearest to the target in one step.
 
-    y* = argmin over y in the constraint set of  G(y) = || w+(y) - w* ||^2_M ,     w+(y): the student after one step on (x, y)
+    y* = argmin over y in the set of  G(y) = || w+(y) - w* ||^2_M ,     w+(y): the student after one step on (x, y)
 
-The gradient of the loss in the outputs is affine in the label, u = a + B y, and an SGD step is affine in the gradient. So
-y ↦ w+ is affine and G is a convex quadratic in the m K numbers of the labels, for any model: linearize the step once,
-then solve that quadratic exactly. Three roads lead to it, each tested against the others:
+The gradient of the loss in the outputs is affine in the label, u = a + B y, and an SGD step is affine in the gradient.
+So y ↦ w+ is affine and G is a convex quadratic in the m K numbers of the labels, for any model: linearize the step
+once, then solve that quadratic exactly. Three roads lead to it, each tested against the others:
 
 - `linear.closed_form_labels`: a linear learner shown one example; the label is a projection.
 - `linear.quadratic_of_batch`: a linear learner shown a batch; the quadratic from inner products of the examples.
@@ -81,7 +81,7 @@ def synthesize_labels(
   student = learner.start(params)
   student = student if opt_state is None else student._replace(opt_state=opt_state)
   constraint = none() if constraint is None else constraint
-  return greedy_labels(learner, student, target, x, learner.encode(x, y), constraint, layer_weights=layer_weights)
+  return _greedy_labels(learner, student, target, x, learner.encode(x, y), constraint, layer_weights=layer_weights)
 
 
 def greedy_labels(
@@ -126,6 +126,9 @@ def greedy_labels(
     return squared_distance(learner.step(student, x, labels).params, target, layer_weights)
 
   return _labels_numerically(learner, constraint, expand_at, distance, outputs, truth)
+
+
+_greedy_labels = jax.jit(greedy_labels)  # For callers who do not compile: learner and constraint are pytrees.
 
 
 # --- The quadratic of a step, and its minimiser over a set.

@@ -11,6 +11,9 @@ Params = Any  # A pytree of arrays: whatever `learner.init` returns.
 Array = jax.Array
 Key = jax.Array
 
+# Metadata of a dataclass field that is fixed when a program is compiled, not a leaf of the pytree.
+STATIC = {"static": True}
+
 
 def is_concrete(*values: Any) -> bool:
   """Whether every value is an array whose entries can be looked at now (not a tracer)."""
@@ -42,11 +45,13 @@ class Pool:
   def __repr__(self) -> str:
     return f"Pool(x={self.x.dtype}{list(self.x.shape)}, y={self.y.dtype}{list(self.y.shape)})"
 
-  def tree_flatten_with_keys(self):
+  def tree_flatten_with_keys(self) -> Any:
+    """The leaves, for JAX."""
     return ((jax.tree_util.GetAttrKey("x"), self.x), (jax.tree_util.GetAttrKey("y"), self.y)), None
 
   @classmethod
-  def tree_unflatten(cls, _, leaves):
+  def tree_unflatten(cls, _: None, leaves: Any) -> "Pool":
+    """A pool around these leaves, for JAX."""
     # Not through __init__: JAX rebuilds pools around tracers and placeholders, which cannot be checked.
     pool = object.__new__(cls)
     pool.x, pool.y = leaves

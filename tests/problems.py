@@ -102,7 +102,7 @@ def step_map(kind, rate, problem):
   return _as_map(_compiled_steps(kind, problem.truth.shape)(rate, problem, _probes(problem)))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _compiled_steps(kind, shape):
   del shape  # One entry per shape, as jit has.
   make = KINDS[kind][0]

@@ -52,7 +52,7 @@ def test_the_sgd_family_is_optax_and_its_rate_is_right(x64, settings):
     draw = np.random.default_rng(0)
     for _ in range(4):
       x, y = jnp.asarray(draw.normal(size=(2, 3))), jnp.asarray(draw.normal(size=(2, 1)))
-      gradient = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape)), student.params)
+      gradient = jax.tree.map(lambda leaf, draw=draw: jnp.asarray(draw.normal(size=leaf.shape)), student.params)
       still = learner.update(student, jax.tree.map(jnp.zeros_like, gradient)).params
       moved = learner.update(student, gradient).params
       rate = learner.optimizer.rate(student.opt_state)

@@ -232,7 +232,7 @@ def test_bad_many_arguments_are_refused():
     last.teach_many(keys, learner, sgd, pool, target=target, init=learner.init(KEY))
   with pytest.raises(ValueError, match=r"keys must have shape \[students\]"):
     last.teach_many(KEY, learner, sgd, pool, target=target)
-  with pytest.raises(TypeError, match="keys must be made by jax.random.key"):
+  with pytest.raises(TypeError, match=r"keys must be made by jax\.random\.key"):
     last.teach_many(jnp.zeros((3, 2), jnp.uint32), learner, sgd, pool, target=target)
   assert students.run_many is not None
 

@@ -9,8 +9,8 @@ import last_jax as last
 
 ROOT = pathlib.Path(last.__file__).parent
 ORDER = [
-  "types", "checks", "data", "margin", "losses", "models", "optimizers", "learners", "constraints", "quadratic", "linear",
-  "synthesis", "target", "teachers", "loop", "students", "report",
+  "types", "models", "checks", "data", "margin", "losses", "optimizers", "learners", "constraints",
+  "quadratic", "linear",  "synthesis", "target", "teachers", "loop", "students", "report",
 ]  # fmt: skip
 
 

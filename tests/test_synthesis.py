@@ -19,7 +19,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 CONVEX = [name for name in problems.CONSTRAINTS if name != "one_hot"]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def compiled(kind, name):
   make = problems.KINDS[kind][0]
 
@@ -147,7 +147,6 @@ def test_margin_labels_against_dense_search(seed, name):
   with jax.enable_x64(True):
     draw = np.random.default_rng(seed)
     rate = 10 ** draw.uniform(-1, 1)
-    learner = last.learners.logistic(3, learning_rate=rate, form="margin")
     params, target = (
       {"weights": 10 ** draw.uniform(-2, 0.7) * draw.normal(size=(3, 1)), "bias": draw.normal(size=1)} for _ in range(2)
     )
@@ -176,7 +175,7 @@ def test_margin_labels_against_dense_search(seed, name):
     assert name == "none" or low - 1e-12 <= labels.item() <= high + 1e-12
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def margin_labels(name):
   def labels(rate, params, target, x, truth):
     learner = last.learners.logistic(3, learning_rate=rate, form="margin")
@@ -196,7 +195,7 @@ def test_margin_labels_of_a_joint_batch(x64):
     labels = last.synthesize_labels(learner, params, target, x, truth, last.constraints.simplex())
     grid = np.linspace(-1, 1, 81)
     pairs = jnp.asarray(list(itertools.product(grid, grid)))[:, :, None]
-    after = jax.vmap(lambda y: learner.step(learner.start(params), jnp.asarray(x), y).params)(pairs)
+    after = jax.vmap(lambda y, p=problem: learner.step(learner.start(p.params), jnp.asarray(p.x), y).params)(pairs)
     distances = sum(
       np.sum(np.asarray(a - b[None]) ** 2, tuple(range(1, a.ndim)))
       for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(target), strict=True)

@@ -210,9 +210,8 @@ def test_teachers_that_do_not_fit_the_learner_say_so():
     last.teach(KEY, learner, last.teachers.label_smoothing(0.5), pool, target=target, steps=2)
   with pytest.raises(ValueError, match=r"logits_fn must map the pool to shape \(30, 1\)"):
     last.teach(KEY, learner, last.teachers.distillation(lambda x: x), pool, target=target, steps=2)
-  weights = {"layer_0": 1.0}
+  teacher = last.teachers.greedy(last.constraints.none(), layer_weights={"layer_0": 1.0})
   with pytest.raises(ValueError, match="layer_weights must be a prefix of the parameters' tree"):
-    teacher = last.teachers.greedy(last.constraints.none(), layer_weights=weights)
     last.teach(KEY, learner, teacher, pool, target=target, steps=2)
 
 

@@ -25,7 +25,7 @@ def params_from_arrays(template: Params, arrays: np.ndarray | Mapping[str, np.nd
   paths, structure = jax.tree_util.tree_flatten_with_path(template)
   leaves = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in paths}
   found = _by_leaf(leaves, arrays, name) if isinstance(arrays, Mapping) else _cut(leaves, np.asarray(arrays), name)
-  return jax.tree.unflatten(structure, [jnp.asarray(found[key], leaf.dtype) for key, leaf in leaves.items()])
+  return jax.tree.unflatten(structure, [jnp.asarray(found[key].astype(leaf.dtype)) for key, leaf in leaves.items()])
 
 
 def _by_leaf(leaves: Mapping[str, jax.Array], arrays: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from last_jax.learners import Learner
-from last_jax.types import Array, Key, Lessons, Params, Student
+from last_jax.types import STATIC, Array, Key, Lessons, Params, Student
 
 
 class View(NamedTuple):
@@ -87,7 +87,7 @@ class Uniform:
 class Teacher:
   """A selection and a synthesis, under a name for tables and legends."""
 
-  name: str = dataclasses.field(metadata={"static": True})
+  name: str = dataclasses.field(metadata=STATIC)
   selection: Selection
   synthesis: Synthesis
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from last_jax import checks
 from last_jax.learners import Learner
 from last_jax.teachers.base import Teacher, Uniform, View
-from last_jax.types import Array, Params
+from last_jax.types import STATIC, Array, Params
 
 
 @jax.tree_util.register_dataclass
@@ -51,7 +51,7 @@ class Smoothed:
 class Distilled:
   """The prediction of another model at a temperature."""
 
-  logits_fn: Callable[[Array], Array] = dataclasses.field(metadata={"static": True})
+  logits_fn: Callable[[Array], Array] = dataclasses.field(metadata=STATIC)
   temperature: Array | float
   omniscient = False
 
@@ -73,7 +73,7 @@ class Distilled:
 class SelfLabelled:
   """What the student predicts now, as it is or as the class it stands for."""
 
-  hard: bool = dataclasses.field(metadata={"static": True})
+  hard: bool = dataclasses.field(metadata=STATIC)
   omniscient = False
 
   def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> None:

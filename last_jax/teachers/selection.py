@@ -17,7 +17,7 @@ from last_jax.linear import Geometry
 from last_jax.teachers.base import OmniscientView, Teacher
 from last_jax.teachers.fixed import GroundTruth
 from last_jax.teachers.greedy import GreedyLabels, check_constraint, prepare_geometry
-from last_jax.types import Array, Params
+from last_jax.types import STATIC, Array, Params
 
 # (G after one step on each example alone [n], or with a term that is the same for all left out).
 Scores = Array
@@ -36,7 +36,7 @@ class NearestAfterStep:
 
   constraint: Constraint | None = None
   layer_weights: Any = None
-  chunk_size: int = dataclasses.field(default=64, metadata={"static": True})
+  chunk_size: int = dataclasses.field(default=64, metadata=STATIC)
   omniscient = True
 
   def prepare(self, learner: Learner, x: Array, truth: Array, target: Params) -> Geometry | None:
