@@ -62,7 +62,8 @@ def check_name(name: str, value: Any, allowed: Iterable[str]) -> str:
 def check_finite(name: str, tree: Any) -> None:
   """Raises if a leaf of `tree` that can be looked at holds NaN or infinity."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-    if is_concrete(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating) and not bool(jnp.all(jnp.isfinite(leaf))):
+    # With NumPy: inside somebody's jit even an operation on a concrete array would be traced.
+    if is_concrete(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(np.asarray(leaf)).all():
       raise ValueError(f"{name}{jax.tree_util.keystr(path)} holds NaN or infinite values")
 
 

@@ -85,7 +85,7 @@ def simplex(radius: Any = None, p: float = 2, around: str = "truth") -> Constrai
   if radius is None:
     return Constraint("simplex", _onto_simplex, hull=True)
   checks.check_positive("radius", radius)
-  return Constraint(f"simplex, r={_text(radius)}", _SIMPLEX_BALLS[_norm(p)], radius, around, hull=True)
+  return Constraint(f"simplex, {_text(radius, p, around)}", _SIMPLEX_BALLS[_norm(p)], radius, around, hull=True)
 
 
 def magnitude(radius: Any, p: float = 2, around: str = "truth") -> Constraint:
@@ -98,7 +98,7 @@ def magnitude(radius: Any, p: float = 2, around: str = "truth") -> Constraint:
   """
   checks.check_name("around", around, ("truth", "prediction"))
   checks.check_positive("radius", radius)
-  return Constraint(f"r={_text(radius)}", _BALLS[_norm(p)], radius, around)
+  return Constraint(_text(radius, p, around), _BALLS[_norm(p)], radius, around)
 
 
 def _norm(p: float) -> float:
@@ -107,8 +107,10 @@ def _norm(p: float) -> float:
   return float(p)
 
 
-def _text(radius: Any) -> str:
-  return f"{radius:g}" if isinstance(radius, (int, float)) else "..."  # A traced radius has no digits to show.
+def _text(radius: Any, p: float, around: str) -> str:
+  """A name that tells sets apart, but not by the radius of a sweep, whose digits are not known or would recompile."""
+  size = f"r={radius:g}" if isinstance(radius, (int, float)) else "r=..."
+  return size + ("" if p == 2 else f", p={p:g}") + ("" if around == "truth" else f", around {around}")
 
 
 def _onto_simplex(label: Array, center: Array, radius: Any, class_labels: Array) -> Array:

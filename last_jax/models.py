@@ -29,8 +29,10 @@ def count_outputs(model: "Model", shape: tuple[int, ...], dtype: Any) -> int:
   known = getattr(model, "num_outputs", None)
   if known is not None:
     return known
-  outputs = jax.eval_shape(model.apply, param_shapes(model), jax.ShapeDtypeStruct((1, *shape), dtype))
-  return outputs.shape[1]
+  # With parameters in the inputs' dtype, whatever `init` makes: the two may have been given in float32 while JAX has
+  # float64 enabled, and some operations (convolutions) do not mix them.
+  params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), param_shapes(model))
+  return jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((1, *shape), dtype)).shape[1]
 
 
 class Model(Protocol):

@@ -19,7 +19,7 @@ from last_jax.types import Array
 # Projects labels [m, K] onto the set, each on its own.
 BatchProjection = Callable[[Array], Array]
 
-_ROUNDS = 100  # Of the iteration for general sets. A handful is enough but for the hardest problems.
+_ROUNDS = 200  # Of the iteration for general sets. A handful is enough but for the hardest problems.
 _STEPS_PER_ROUND = 15
 _OVER_RELAXATION = 1.6
 _NEWTON_STEPS = 3  # Tried after each round.
@@ -66,7 +66,7 @@ def _pseudo_inverse(matrix: Array) -> Array:
   values, vectors = jnp.linalg.eigh(matrix)
   cut = matrix.shape[0] * jnp.finfo(matrix.dtype).eps * jnp.max(jnp.abs(values))
   inverse = jnp.where(values > cut, 1.0 / jnp.where(values > cut, values, 1.0), 0.0)
-  return (vectors * inverse) @ vectors.T
+  return (vectors * inverse[None]) @ vectors.T
 
 
 def minimise(quadratic: Quadratic, project: BatchProjection) -> Array:
@@ -158,7 +158,10 @@ def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> Arra
     progress, _ = jax.lax.scan(newton_step, progress, length=_NEWTON_STEPS + 1)
     # Balance the two residuals, as is usual for ADMM; the eigendecomposition serves every penalty.
     tiny = jnp.finfo(dtype).tiny
-    ratio = jnp.clip(jnp.sqrt((primal[-1] + tiny) / (dual[-1] + tiny)), 0.1, 10.0)
+    primal_size = jnp.linalg.norm(progress.labels)
+    dual_size = jnp.maximum(jnp.linalg.norm(offset), progress.penalty * jnp.linalg.norm(progress.dual))
+    ratio = (primal[-1] * dual_size + tiny) / (dual[-1] * primal_size + tiny)
+    ratio = jnp.clip(jnp.sqrt(ratio), 0.1, 10.0)
     penalty = jnp.clip(progress.penalty * ratio, 1e-8, 1e4)
     return progress._replace(
       dual=progress.dual * progress.penalty / penalty,
@@ -170,7 +173,7 @@ def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> Arra
     tolerance = 8 * size * jnp.finfo(dtype).eps * (1 + jnp.linalg.norm(progress.best))
     return (progress.best_miss > tolerance) & (progress.rounds < _ROUNDS)
 
-  penalty = jnp.full((), 0.1, dtype)
+  penalty = jnp.full((), 0.05, dtype)
   dual = -_gradient(problem, start) / penalty  # What the dual would be if `start` were the answer.
   first = _Progress(start, dual, penalty, start, start, jnp.full((), jnp.inf, dtype), jnp.zeros((), int))
   return jax.lax.while_loop(unfinished, one_round, first).best

@@ -22,6 +22,7 @@ from last_jax import checks, linear, quadratic
 from last_jax.constraints import Constraint, none
 from last_jax.learners import Learner
 from last_jax.linear import Geometry
+from last_jax.losses import Loss
 from last_jax.margin import ScalarMap
 from last_jax.quadratic import Quadratic, safe_divide
 from last_jax.types import Array, Params, Student
@@ -100,32 +101,31 @@ def greedy_labels(
     raise ValueError(f"constraint {constraint.name!r} has a radius but no projection")
   batch, width = truth.shape
   outputs = learner.apply(student.params, x)
-  has_closed_forms = learner.is_linear and layer_weights is None
-  if has_closed_forms:
+  if learner.is_linear and layer_weights is None:
     known = linear.geometry(learner, target, x) if known is None else known
     if batch == 1 and linear.is_projection(learner, constraint):
       return linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known)
 
   def expand(gradients: Array, slopes: Array, at: Array) -> Quadratic:
+    """G around `at`, from u `[m, K]` and du/dat `[m, K, K]`."""
     if known is not None:
       return linear.quadratic_of_batch(learner, student, x, outputs, gradients, slopes, at, known)
     return quadratic_of_step(learner, student, target, x, gradients, slopes, at, layer_weights)
 
-  through = learner.loss.scalar_map
-  if through is not None and learner.optimizer.is_affine(student.params):
-    return _labels_through_map(learner, through, outputs, truth, constraint, expand)
-
-  def expand_at(labels: Array) -> Quadratic:
+  def expand_in_labels(labels: Array) -> Quadratic:
     gradients = jax.vmap(learner.loss.output_gradient)(outputs, labels)
     return expand(gradients, jax.vmap(learner.loss.label_slope)(outputs, labels), labels)
 
-  if learner.loss.is_affine(width) and learner.optimizer.is_affine(student.params):
-    return best_labels(learner, constraint, expand_at(truth), outputs, truth)
+  affine_step = learner.optimizer.is_affine(student.params)
+  if affine_step and learner.loss.is_affine(width):
+    return best_labels(learner.loss, constraint, expand_in_labels(truth), outputs, truth)
+  if affine_step and learner.loss.scalar_map is not None:
+    return _labels_through_map(learner, learner.loss.scalar_map, outputs, truth, constraint, expand)
 
   def distance(labels: Array) -> Array:
     return squared_distance(learner.step(student, x, labels).params, target, layer_weights)
 
-  return _labels_numerically(learner, constraint, expand_at, distance, outputs, truth)
+  return _labels_numerically(learner, constraint, expand_in_labels, distance, outputs, truth)
 
 
 _greedy_labels = jax.jit(greedy_labels)  # For callers who do not compile: learner and constraint are pytrees.
@@ -172,15 +172,15 @@ def quadratic_of_step(
   return Quadratic(at, matrix.reshape(batch, width, batch, width), linear.reshape(batch, width))
 
 
-def best_labels(learner: Learner, constraint: Constraint, problem: Quadratic, outputs: Array, truth: Array) -> Array:
+def best_labels(loss: Loss, constraint: Constraint, problem: Quadratic, outputs: Array, truth: Array) -> Array:
   """The minimiser of the quadratic over the constraint set, `[m, K]`."""
   if constraint.discrete:
-    return quadratic.minimise_discrete(problem, learner.loss.class_labels_like(truth), constraint.max_combinations)
+    return quadratic.minimise_discrete(problem, loss.class_labels_like(truth), constraint.max_combinations)
   if constraint.project is None:
     return quadratic.minimise_free(problem)
-  project = constraint.projection(learner.loss, outputs, truth)
+  project = constraint.projection(loss, outputs, truth)
   if constraint.hull and truth.shape[1] == 2:
-    return _minimise_on_segment(problem, project, learner.loss.class_labels_like(truth))
+    return _minimise_on_segment(problem, project, loss.class_labels_like(truth))
   return quadratic.minimise(problem, project)
 
 
@@ -265,14 +265,14 @@ def _labels_numerically(
     class_labels = learner.loss.class_labels_like(truth)
     gaps = jnp.sum((truth[:, None] - class_labels[None]) ** 2, -1)
     candidates = jnp.stack(
-      [class_labels[jnp.argmin(gaps, 1)], best_labels(learner, constraint, expand_at(truth), outputs, truth)]
+      [class_labels[jnp.argmin(gaps, 1)], best_labels(learner.loss, constraint, expand_at(truth), outputs, truth)]
     )
     if truth.shape[0] == 1:  # Few enough to try every class through the optimizer itself.
       candidates = jnp.concatenate([candidates, class_labels[:, None]])
     return candidates[jnp.argmin(jax.lax.map(distance, candidates))]
 
   def improve(labels: Array, _: Any) -> tuple[Array, None]:
-    goal = best_labels(learner, constraint, expand_at(labels), outputs, truth)
+    goal = best_labels(learner.loss, constraint, expand_at(labels), outputs, truth)
     shares = jnp.array((0.0, *_LINE_SEARCH), labels.dtype)
     candidates = labels[None] + shares[:, None, None] * (goal - labels)[None]
     distances = jax.lax.map(distance, candidates)

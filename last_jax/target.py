@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from absl import logging
 from jax.flatten_util import ravel_pytree
@@ -18,7 +19,7 @@ from last_jax.types import Array, Key, Params, Pool
 class Fit(NamedTuple):
   """How well a target was fitted."""
 
-  gradient_norm: float
+  gradient_norm: float  # Linear models are fitted in float64 and then rounded to the dtype of the pool.
   objective: float
   steps: int
   converged: bool
@@ -41,10 +42,10 @@ def fit_target(
   Args:
     learner: whose objective; its optimizer does not matter.
     pool: examples with their ground truth.
-    key: for a random start; `jax.random.key(0)` unless given.
-    init: where to start instead.
+    key: for a network's random start; `jax.random.key(0)` unless given.
+    init: where to start instead. Linear models start at zero.
     tolerance: what the gradient's norm must come down to, relative to its norm at zero parameters or 1, whichever is
-      more; 1e-5 in float32 and 1e-9 in float64 unless given.
+      more; 1e-9 unless given (1e-5 for networks in float32).
     max_steps: 100 Newton or 5000 L-BFGS steps unless given.
     with_fit: return also a `Fit`, with the gradient norm reached.
 
@@ -59,19 +60,34 @@ def fit_target(
     checks.check_count("max_steps", max_steps)
   if init is not None:
     checks.check_params(learner, init, "init")
-  params = learner.init(jax.random.key(0) if key is None else key) if init is None else init
-  if tolerance is None:
-    tolerance = 1e-9 if pool.x.dtype == jnp.float64 else 1e-5
   linear = isinstance(learner.model, models.Linear)
   steps = max_steps or (100 if linear else 5000)
+  if tolerance is None:
+    tolerance = 1e-9 if linear or pool.x.dtype == jnp.float64 else 1e-5
   labels = learner.encode(pool.x, pool.y)
-  target, objective, norm, taken, bound = _minimise(learner, params, pool.x, labels, tolerance, steps, linear=linear)
+  if linear:
+    target, objective, norm, taken, bound = _fit_linear(learner, init, pool.x, labels, tolerance, steps)
+  else:
+    params = learner.init(jax.random.key(0) if key is None else key) if init is None else init
+    target, objective, norm, taken, bound = _minimise(learner, params, pool.x, labels, tolerance, steps, linear=False)
   fit = Fit(float(norm), float(objective), int(taken), bool(norm <= bound))
   message = f"fit_target: gradient norm {fit.gradient_norm:.2e} after {fit.steps} steps"
   logging.info(message)
   if not fit.converged:
     warnings.warn(f"{message}, but {float(bound):.2e} was asked for: the target is not a minimum", stacklevel=2)
   return (target, fit) if with_fit else target
+
+
+def _fit_linear(learner: Learner, init: Params | None, x: Array, labels: Array, tolerance: float, steps: int) -> Any:
+  """In float64 whatever the precision, from zero: convex and small, so that w* is as good as its dtype allows."""
+  dtype = x.dtype
+  arrays = jax.tree.map(np.asarray, (init, x, labels))
+  with jax.enable_x64(True):
+    init, x, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), arrays)
+    start = jax.tree.map(lambda s: jnp.zeros(s.shape), models.param_shapes(learner.model)) if init is None else init
+    target, *rest = _minimise(learner, start, x, labels, tolerance, steps, linear=True)
+    target, rest = jax.tree.map(np.asarray, (target, rest))
+  return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), target), *rest
 
 
 @functools.partial(jax.jit, static_argnames="linear")
@@ -106,8 +122,11 @@ def _newton(value: Any, flat: Array, tolerance: Any, max_steps: Any):
     shares = 2.0 ** -jnp.arange(12.0, dtype=flat.dtype)
     candidates = flat[None] + shares[:, None] * direction[None]
     values, norms = jax.lax.map(lambda w: (value(w), jnp.linalg.norm(gradient(w))), candidates)
-    # Near the minimum the objective's own rounding hides progress; the gradient still shows it.
-    good = (values < value(flat)) | (norms < jnp.linalg.norm(slope))
+    # Armijo's rule; near the minimum the objective's own rounding hides progress, but the gradient still shows it.
+    now = value(flat)
+    enough = values <= now + 1e-4 * shares * jnp.vdot(slope, direction)
+    level = jnp.abs(values - now) <= 10 * jnp.finfo(flat.dtype).eps * jnp.abs(now)
+    good = enough | (level & (norms < jnp.linalg.norm(slope)))
     new = jnp.where(jnp.any(good), candidates[jnp.argmax(good)], flat)
     return new, gradient(new), jnp.where(jnp.any(good), count + 1, max_steps)
 

@@ -89,11 +89,11 @@ def _check_values(x: Array, y: Array) -> None:
   if not is_concrete(x, y):
     return
   for name, value in (("x", x), ("y", y)):
-    bad = np.asarray(~jnp.isfinite(value))
+    bad = ~np.isfinite(np.asarray(value))  # With NumPy: inside somebody's jit a JAX operation would be traced.
     if bad.any():
       first = tuple(int(i) for i in np.argwhere(bad)[0])
       raise ValueError(f"pool {name} must be finite, but {bad.sum()} entries are NaN or infinite, the first at {first}")
-  if not bool(jnp.any(x != 0)):
+  if not np.asarray(x).any():
     raise ValueError("pool x is zero everywhere: examples with x = 0 teach nothing")
 
 

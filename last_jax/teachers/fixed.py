@@ -125,4 +125,4 @@ def distillation(logits_fn: Callable[[Array], Array], temperature: Any = 1.0) ->
 
 def self_training(hard: bool = False) -> Teacher:
   """Labels that the student itself predicts before the step; `hard`: their class."""
-  return Teacher("self-training", Uniform(), SelfLabelled(bool(hard)))
+  return Teacher("self-training (hard)" if hard else "self-training", Uniform(), SelfLabelled(bool(hard)))

@@ -1,0 +1,106 @@
+"""What all commands share: flags of their own, help in the order the flags were defined in, errors in one line."""
+
+import contextlib
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from absl import flags
+
+USAGE_ERROR, INTERRUPTED = 2, 130
+
+
+class UsageError(Exception):
+  """What the user asked for cannot be done. The message is for the user."""
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+  """Turns the errors that bad input raises into UsageErrors. Nothing else but taking in input belongs inside."""
+  try:
+    yield
+  except (ValueError, TypeError, OSError) as error:
+    raise UsageError(str(error)) from error
+
+
+def run_command(
+  main: Callable[[flags.FlagValues], int], flag_values: flags.FlagValues, documentation: str, arguments: Sequence[str]
+) -> int:
+  """Parses the flags and calls `main` with them.
+
+  Args:
+    main: gives the exit status.
+    flag_values: the command's own flags. Not absl's global ones: two commands may have flags of the same name.
+    documentation: printed above the flags by --help.
+    arguments: as `sys.argv`, the command's name first.
+
+  Returns:
+    The exit status: 2 after an error of the user's, 130 after Ctrl-C.
+  """
+  flags.DEFINE_boolean("help", False, "Show this.", short_name="h", flag_values=flag_values)
+  for stream in (sys.stdout, sys.stderr):
+    if hasattr(stream, "reconfigure"):
+      stream.reconfigure(errors="replace")  # Rather a question mark in a table than a crash at the end of a run.
+  try:
+    _parse(flag_values, arguments)
+    if flag_values["help"].value:
+      print(_help(documentation, flag_values))
+      return 0
+    return main(flag_values)
+  except UsageError as error:
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    return USAGE_ERROR
+  except KeyboardInterrupt:
+    print("stopped", file=sys.stderr)
+    return INTERRUPTED
+
+
+def _parse(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
+  try:
+    rest = flag_values(list(arguments))[1:]
+  except flags.Error as error:
+    raise UsageError(f"{error} (--help shows every flag)") from error
+  if rest:
+    raise UsageError(f"{rest[0]!r} is not a flag: flags are given as --name=value (--help shows every flag)")
+
+
+def _help(documentation: str, flag_values: flags.FlagValues) -> str:
+  width = min(100, shutil.get_terminal_size((100, 24)).columns)
+  lines = [documentation.strip(), "", "Flags:"]
+  for module_flags in flag_values.flags_by_module_dict().values():
+    for flag in module_flags:
+      lines.append(f"  {_head(flag)}")
+      lines += textwrap.wrap(str(flag.help), width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+  return "\n".join(lines)
+
+
+def _head(flag: Any) -> str:
+  if flag.boolean:
+    return f"--[no]{flag.name} (on unless --no{flag.name})" if flag.default else f"--{flag.name}"
+  return f"--{flag.name}" if flag.default is None else f"--{flag.name}={flag.default_as_str.strip(chr(39))}"
+
+
+def repeat_command(module: str, flag_values: flags.FlagValues, settled: dict[str, Any]) -> list[str]:
+  """The words of a command line that does the same again, even if defaults change.
+
+  Args:
+    module: what follows `python -m`.
+    flag_values: the command's flags.
+    settled: by flag, the values that were chosen in place of flags left out.
+  """
+  words = ["python", "-m", module]
+  for name in flag_values:
+    if name in ("help", "h"):
+      continue
+    value = settled.get(name, flag_values[name].value)
+    if value is None:
+      continue
+    if isinstance(value, bool):
+      words.append(f"--{name}" if value else f"--no{name}")
+    elif isinstance(value, (list, tuple)):
+      words.append(f"--{name}={','.join(map(str, value))}")
+    else:
+      words.append(f"--{name}={value!r}" if isinstance(value, float) else f"--{name}={value}")
+  return words

@@ -1,0 +1,221 @@
+"""Teaches students by every method asked for, and shows how fast each brings them to the target.
+
+  python -m launch.teach
+      Seconds: logistic regression on half moons, taught by SGD (random examples, true labels), IMT (chosen examples),
+      LAST (chosen labels: --teacher=greedy) and mixed teaching (both), with labels from each of three sets.
+
+  python -m launch.teach --teacher=sgd,greedy --constraint=magnitude:0.5,magnitude:2,none --dataset=regression
+      How far labels may stray from the truth, and what that buys.
+
+  python -m launch.teach --dataset=mnist --digits=1,2,3 --learner=mlp --hidden=32 --batch_size=4 --students=5
+      A network on three digits of MNIST (a subset comes with the package).
+
+  python -m launch.teach --dataset=mine.npz --learner=my_module:make_learner --learning_rate=0.01 --lessons
+      Your own data and model, and the curriculum in lessons.npz. mine.npz holds x and y, and may hold x_test, y_test,
+      target and init. make_learner is called with those of num_features, num_outputs, learning_rate and weight_decay
+      that it takes as keywords, and returns a learner, as last_jax.learners.from_apply makes them.
+
+  python -m launch.teach --dataset=half_moons --learning_rate=1e-4 --steps=100000 --students=10
+      The paper's own rate, for those who can wait.
+
+Every method teaches the same students from the same random examples. Into --out go curves.png, curves.npz (arrays
+METHOD/distance, METHOD/objective, METHOD/accuracy, [students, records], and step), summary.json, config.json (with the
+command that repeats the run) and, with --lessons, lessons.npz. Ctrl-C keeps the methods that are finished.
+"""
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from absl import flags
+
+from last_jax import report
+from launch import command
+from launch.chunks import Taught, teach_in_chunks
+from launch.teach_learner import ACTIVATIONS, LEARNERS
+from launch.teach_methods import TEACHERS
+from launch.teach_output import make_console, make_progress, make_table, summarize, write_files
+from launch.teach_setup import DATASETS, FILE_LEARNING_RATE, LEARNING_RATES, Setup, prepare
+
+
+def make_flags() -> flags.FlagValues:
+  """The flags of this command, with values of their own: nothing is global, nothing is parsed at import."""
+  values = flags.FlagValues()
+
+  def define(kind: Any, name: str, default: Any, explanation: str, **settings: Any) -> None:
+    kind(name, default, help=explanation, flag_values=values, **settings)
+
+  whole, real, text, several = flags.DEFINE_integer, flags.DEFINE_float, flags.DEFINE_string, flags.DEFINE_list
+  switch, choice = flags.DEFINE_boolean, flags.DEFINE_enum
+  define(
+    text, "dataset", "half_moons",
+    f"What is taught: {', '.join(DATASETS)}, or FILE.npz with x [n, ...] and y ([n] class ids or numbers, [n, K] "
+    "label vectors), and optionally x_test and y_test, target and init (each one flat array, or one array per leaf "
+    "of the parameters under target/LEAF).",
+  )  # fmt: skip
+  define(text, "mnist_folder", None, "Folder with the four original files of MNIST, in place of the subset shipped.")
+  define(several, "digits", ["3", "5"], "MNIST: the digits to tell apart.")
+  define(
+    whole, "num_features", 24,
+    "MNIST: how many random features stand for an image; 0 for the images themselves, [28, 28, 1], which need a "
+    "learner of your own.", lower_bound=0,
+  )  # fmt: skip
+  define(real, "feature_scale", 1.0, "MNIST: standard deviation of the entries of the feature matrix.")
+  define(
+    text, "learner", None,
+    f"Who is taught: {', '.join(LEARNERS)} (margin: logistic regression with labels -1 and +1, and any number between "
+    "or beyond), or module:function for one of your own (see above). Unless given: logistic for two classes, softmax "
+    "for more, least_squares for numbers.",
+  )  # fmt: skip
+  define(several, "hidden", ["32"], "mlp: widths of its hidden layers, as 64,32.")
+  define(choice, "activation", "relu", "mlp: its nonlinearity.", enum_values=list(ACTIVATIONS))
+  define(switch, "bias", True, "Whether outputs have an intercept.")
+  define(real, "momentum", None, "Momentum of the learner's SGD (heavy ball); none unless given.")
+  define(switch, "nesterov", False, "Nesterov's kind of momentum.")
+  rates = ", ".join(f"{rate:g} for {name}" for name, rate in LEARNING_RATES.items())
+  define(
+    real, "learning_rate", None,
+    f"Step size of the learner. Unless given: {rates}, {FILE_LEARNING_RATE:g} for a file, at which methods part within "
+    "the default number of steps. The paper has 1e-4 for half moons and gaussian, 1e-3 for regression and MNIST, and "
+    "many more steps.",
+  )  # fmt: skip
+  define(real, "weight_decay", 5e-5, "Lambda: the pull of the weights towards zero; biases have none.")
+  define(
+    several, "teacher", ["sgd", "imt", "greedy", "mixed"],
+    f"Who teaches, one or more of {', '.join(TEACHERS)}. sgd: random examples, true labels. imt: the example of the "
+    "pool that helps most, true label. greedy: LAST, random examples, the label that helps most. mixed: both chosen. "
+    "distillation: labels of a pretrained model, which here is the target itself.",
+  )  # fmt: skip
+  define(
+    several, "constraint", None,
+    "Which labels greedy and mixed may give, one curve for each: none (any numbers), one_hot (classes), simplex (soft "
+    "labels), simplex:R (soft, within R of the truth), magnitude:R (within R of the truth), magnitude:R:P (in the norm "
+    "P: 1, 2 or inf), magnitude:R:P:prediction (of what the student predicts). Unless given: one_hot,simplex,none for "
+    "classes; magnitude:0.5,magnitude:1,magnitude:2,none for numbers.",
+  )  # fmt: skip
+  define(switch, "joint", False, "mixed: choose example and label together, rather than the example first.")
+  define(real, "mu", 0.9, "label_smoothing: the share of the true label.")
+  define(real, "temperature", 1.0, "distillation: more is softer.")
+  define(whole, "steps", 400, "Iterations.", lower_bound=1)
+  define(whole, "students", 20, "Learners that each method teaches; means and bands are over them.", lower_bound=1)
+  define(whole, "batch_size", 1, "Examples shown in an iteration.", lower_bound=1)
+  define(
+    whole, "record_every", None, "Iterations between records. Unless given: about 100 records in all.", lower_bound=1
+  )
+  define(real, "tolerance", None, "Report also the hitting time: the first iteration with a distance of at most this.")
+  define(switch, "lessons", False, "Write what was shown, iteration by iteration, into lessons.npz.")
+  define(
+    real, "init_scale", 1.0,
+    "Students start at the learner's random parameters times this (0: at zero), unless the file has init.",
+  )  # fmt: skip
+  define(
+    whole,
+    "seed",
+    0,
+    "Of synthetic data, starts and examples. Same seed, same numbers.",
+    lower_bound=0,
+    upper_bound=2**31 - 1,
+  )
+  define(
+    text, "out", os.path.join("runs", "teach"), "Folder for the run's files; those of an earlier run are replaced."
+  )
+  define(switch, "x64", False, "Compute in float64.")
+  return values
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs the command with arguments as in `sys.argv`; gives the exit status."""
+  return command.run_command(_teach, make_flags(), __doc__ or "", arguments)
+
+
+def run() -> int:
+  """The installed command, `last-teach`."""
+  return main(sys.argv)
+
+
+def _teach(values: flags.FlagValues) -> int:
+  console = make_console()
+  with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
+    with command.user_errors():
+      setup = prepare(values)
+    for note in setup.notes:
+      console.print(f"note: {note}", markup=False, soft_wrap=True)
+    taught, failure = _teach_all(setup, console)
+    if isinstance(failure, Exception) and not taught:
+      raise failure
+    if not taught:
+      console.print("stopped before any method was finished: nothing was written")
+      return command.INTERRUPTED
+    summary = summarize(setup, taught, interrupted=failure is not None)
+    written = write_files(values.out, setup, taught, summary, _config(values, setup))
+  console.print(make_table(summary))
+  for line in _remarks(summary):
+    console.print(line, markup=False, soft_wrap=True)
+  if failure is not None:
+    console.print(f"stopped: {len(taught)} of {len(setup.methods)} methods were finished and are kept")
+  console.print("wrote " + ", ".join(written), markup=False, soft_wrap=True)
+  if isinstance(failure, Exception):
+    raise failure
+  return 0 if failure is None else command.INTERRUPTED
+
+
+def _teach_all(setup: Setup, console: Any) -> tuple[dict[str, Taught], BaseException | None]:
+  """What was finished, and what stopped the rest: Ctrl-C or an error."""
+  taught: dict[str, Taught] = {}
+  room = setup.classroom
+  try:
+    with make_progress(console) as progress:
+      bar = progress.add_task("", total=room.steps * len(setup.methods))
+      for place, (key, method) in enumerate(setup.methods.items(), 1):
+        name = f"[{place}/{len(setup.methods)}] {method.teacher.name}"
+
+        def advance(steps: int, name: str = name) -> None:
+          progress.update(bar, advance=steps, description=_escape(f"{name}: teaching"))
+
+        progress.update(bar, description=_escape(f"{name}: compiling"))
+        if not console.is_terminal:
+          console.print(f"{name}: compiling", markup=False, soft_wrap=True)
+        result = teach_in_chunks(room, method.teacher, advance)
+        timing = f"{result.run_seconds:.2f} s, after {result.compile_seconds:.1f} s of compiling"
+        console.print(f"{name}: {room.steps} steps in {timing}", markup=False, soft_wrap=True)
+        taught[key] = result
+  except (Exception, KeyboardInterrupt) as error:
+    return taught, error
+  return taught, None
+
+
+def _escape(text: str) -> str:
+  from rich.markup import escape
+
+  return escape(text)
+
+
+def _remarks(summary: dict[str, Any]) -> list[str]:
+  """What the table does not say, and a reader may miss."""
+  lines = []
+  unreachable = summary["target"].get("unreachable_distance") or 0.0
+  if unreachable > 100 * summary["target"]["rounding_floor"]:
+    lines.append(f"note: {unreachable:.3g} of the distance (mean) lies where no label can teach: no method can pass it")
+  for method in summary["methods"].values():
+    if method["diverged"]:
+      lines.append(f"note: {method['name']}: {method['diverged']} students diverged: try a smaller --learning_rate")
+  return lines
+
+
+def _config(values: flags.FlagValues, setup: Setup) -> dict[str, Any]:
+  """Enough to run it again."""
+  settings = {name: values[name].value for name in values if name not in ("help", "h")} | setup.settled
+  return {
+    "command": shlex.join(command.repeat_command("launch.teach", values, setup.settled)),
+    "flags": settings,
+    "data": setup.data_facts,
+    "versions": report.versions(),
+  }
+
+
+if __name__ == "__main__":
+  sys.exit(run())
