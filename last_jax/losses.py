@@ -86,13 +86,24 @@ def _probe_affine(loss: Loss, num_outputs: int) -> bool:
   return True
 
 
+@jax.custom_jvp
+def _softplus(z: Array) -> Array:
+  """As `jax.nn.softplus`, whose derivative takes two exponentials and a logarithm: this one's is a sigmoid."""
+  return jax.nn.softplus(z)
+
+
+@_softplus.defjvp
+def _softplus_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+  return _softplus(primals[0]), jax.nn.sigmoid(primals[0]) * tangents[0]
+
+
 def _squared_error(outputs: Array, label: Array) -> Array:
   return 0.5 * jnp.sum((outputs - label) ** 2)
 
 
 def _sigmoid_cross_entropy(outputs: Array, label: Array) -> Array:
   # Not optax's: that one is only meant for labels in [0, 1]; this form is affine in any real label.
-  return jnp.sum(jax.nn.softplus(outputs) - label * outputs)
+  return jnp.sum(_softplus(outputs) - label * outputs)
 
 
 def _softmax_cross_entropy(outputs: Array, label: Array) -> Array:
@@ -100,7 +111,7 @@ def _softmax_cross_entropy(outputs: Array, label: Array) -> Array:
 
 
 def _margin_logistic(outputs: Array, label: Array) -> Array:
-  return jnp.sum(jax.nn.softplus(-label * outputs))
+  return jnp.sum(_softplus(-label * outputs))
 
 
 squared_error = Loss(

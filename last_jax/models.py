@@ -64,7 +64,8 @@ class Linear:
 
   def apply(self, params: Params, x: Array) -> Array:
     """`[m, d] -> [m, K]`."""
-    outputs = x @ params["weights"]
+    # x W, weights first: vmapped over students that is one product [students K, d] x [d, m], and nothing is transposed.
+    outputs = (params["weights"].T @ x.T).T
     return outputs + params["bias"][None] if self.bias else outputs
 
 

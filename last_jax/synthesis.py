@@ -33,8 +33,8 @@ _LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 
 def squared_distance(params: Params, target: Params, layer_weights: Any = None) -> Array:
   """||w - w*||^2, each leaf weighted by its entry in `layer_weights`, a prefix of the parameters' tree (None: by 1)."""
-  difference = optax.tree.sub(params, target)
-  squares = jax.tree.map(lambda leaf: jnp.sum(leaf**2), difference)
+  # Flat before the difference: on a CPU, XLA sums the squares of [d, 1] arrays several times as slowly as of [d].
+  squares = jax.tree.map(lambda w, goal: jnp.sum((jnp.ravel(w) - jnp.ravel(goal)) ** 2), params, target)
   weights = _broadcast_weights(layer_weights, squares)
   return jax.tree.reduce(jnp.add, jax.tree.map(jnp.multiply, weights, squares))
 

@@ -135,8 +135,14 @@ def test_proposals_are_uniform_and_belong_to_key_and_step():
   drawn = np.asarray(loop.propose(KEY, jnp.arange(4000), 5, 10))
   counts = np.bincount(drawn.ravel(), minlength=10)
   assert np.sum((counts - 2000) ** 2 / 2000) < 30  # Chi-squared with 9 degrees of freedom: p < 0.0005.
+  repeats = np.mean(drawn[1:, 0] == drawn[:-1, 0])  # Neighbouring steps are independent.
+  assert abs(repeats - 0.1) < 0.02
   np.testing.assert_array_equal(drawn[100:200], loop.propose(KEY, jnp.arange(100, 200), 5, 10))
   assert len(np.unique(drawn[:, 0])) == 10
+  for size in (1, 7, 65536, 65537, 1_000_003, 2**31 - 1):
+    bits = np.random.default_rng(0).integers(2**32, size=1000, dtype=np.uint64)
+    expected = (bits * np.uint64(size)) >> np.uint64(32)
+    np.testing.assert_array_equal(loop._scale_down(jnp.asarray(bits.astype(np.uint32)), size), expected)
 
 
 def test_a_probe_is_recorded():
@@ -203,7 +209,7 @@ def test_bad_arguments_are_refused():
   refusal(r"target\['weights'\] must have shape \(3, 1\), but it has shape \(2, 1\)", target=two)
   refusal("target does not have the learner's parameters", target={"weights": jnp.zeros((3, 1))})
   refusal(r"init\['weights'\] must have shape", init=two)
-  nan = {"weights": jnp.full((3, 1), jnp.nan), "bias": jnp.zeros(1)}
+  nan = {"weights": np.full((3, 1), np.nan, np.float32), "bias": np.zeros(1, np.float32)}
   with jax.debug_nans(False):
     refusal(r"target\['weights'\] holds NaN", target=nan)
   refusal("steps must be a whole number of at least 1", steps=0)

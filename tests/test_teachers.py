@@ -244,7 +244,7 @@ CHOOSING = {
   "mixed": last.teachers.mixed,
   "joint": lambda constraint: last.teachers.mixed(constraint, joint=True),
 }
-SETS = ["none", "one_hot", "simplex", "simplex_2", "ball_2", "ball_inf"]
+SETS = ["none", "one_hot", "simplex", "simplex_2", "ball_2"]
 COMBINATIONS = [
   *((learner, teacher, None) for learner, teacher in itertools.product(LEARNERS, PLAIN)),
   *((learner, teacher, name) for learner, teacher, name in itertools.product(LEARNERS, CHOOSING, SETS)),

@@ -54,7 +54,7 @@ class NearestAfterStep:
       scores = self._scores(view)
     # Rather any example than one whose score is not a number.
     scores = jnp.where(jnp.isnan(scores), jnp.inf, scores)
-    return jnp.argmin(scores)[None] if batch == 1 else jax.lax.top_k(-scores, batch)[1]
+    return _first_lowest(scores)[None] if batch == 1 else jax.lax.top_k(-scores, batch)[1]
 
   def _scores_linear(self, memory: Geometry, view: OmniscientView) -> Scores:
     """eta^2 T1 - 2 eta T2 of equation 1 for the whole pool, from one product of the pool with the weights."""
@@ -79,6 +79,12 @@ class NearestAfterStep:
       return synthesis.squared_distance(after, view.target, self.layer_weights)
 
     return jax.lax.map(score, (view.x, view.truth), batch_size=min(self.chunk_size, view.x.shape[0]))
+
+
+def _first_lowest(scores: Array) -> Array:
+  """As `jnp.argmin`, in two plain reductions: XLA vectorizes those on a CPU, but not one of pairs."""
+  index = jnp.arange(scores.shape[0])
+  return jnp.min(jnp.where(scores == jnp.min(scores), index, scores.shape[0] - 1))
 
 
 @jax.tree_util.register_dataclass
