@@ -109,7 +109,7 @@ def check_optimum(kind, name, batch, seed, dtype, tolerance):
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", CONVEX)
 def test_labels_reach_the_optimum_of_a_convex_solver(x64, name, batch):
-  @hypothesis.settings(max_examples=30)
+  @hypothesis.settings(max_examples=12)
   @hypothesis.given(st.sampled_from(list(problems.KINDS)), SEEDS)
   def check(kind, seed):
     check_optimum(kind, name, batch, seed, jnp.float64, 1e-5)
@@ -121,7 +121,7 @@ def test_labels_reach_the_optimum_of_a_convex_solver(x64, name, batch):
 
 @pytest.mark.parametrize("name", CONVEX)
 def test_labels_in_float32_are_hardly_worse(x64, name):
-  for kind, seed in itertools.product(problems.KINDS, range(3)):
+  for kind, seed in itertools.product(["logistic", "softmax_5", "mlp", "tanh"], range(4)):  # K = 1, 5 and 10.
     check_optimum(kind, name, 3, seed, jnp.float32, 1e-3)
 
 
@@ -134,13 +134,13 @@ def test_synthesis_from_end_to_end(x64, kind, batch):
     learner, problem = problems.KINDS[kind][0](rate), problems.random_problem(kind, batch, seed)
     start, columns = problems.step_map(kind, rate, problem)
     goal, center = problems.flatten(problem.target), problems.prediction(learner, problem)
-    for dtype, tolerance in ((jnp.float64, 1e-5), (jnp.float32, 1e-3)):
-      labels = synthesize(kind, name, rate, problem, dtype)
-      check_feasible(name, labels, problem.truth, center, 1e-5)
-      reached = np.sum((start + columns @ labels.ravel() - goal) ** 2)
-      best = problems.solve(name, start, columns, goal, problem.truth, center)
-      truth = np.sum((start + columns @ problem.truth.ravel() - goal) ** 2)
-      assert reached <= best * (1 + tolerance) + 1e-2 * tolerance * truth
+    dtype, tolerance = (jnp.float64, 1e-5) if name == "none" else (jnp.float32, 1e-3)
+    labels = synthesize(kind, name, rate, problem, dtype)
+    check_feasible(name, labels, problem.truth, center, 1e-5)
+    reached = np.sum((start + columns @ labels.ravel() - goal) ** 2)
+    best = problems.solve(name, start, columns, goal, problem.truth, center)
+    truth = np.sum((start + columns @ problem.truth.ravel() - goal) ** 2)
+    assert reached <= best * (1 + tolerance) + 1e-2 * tolerance * truth
 
 
 @pytest.mark.parametrize("name", CONVEX)
@@ -194,7 +194,7 @@ def test_one_hot_labels_are_the_best_of_all(x64, kind, batch):
     corners = learner.loss.class_labels(problem.truth.shape[1])
     every = np.array(list(itertools.product(corners, repeat=batch)))
     distances = np.sum((start - goal + every.reshape(len(every), -1) @ columns.T) ** 2, 1)
-    for dtype in (jnp.float64, jnp.float32):
+    for dtype in (jnp.float64, jnp.float32) if kind in ("logistic", "mlp") else (jnp.float64,):
       labels = synthesize(kind, "one_hot", rate, problem, dtype)
       assert (labels[:, None] == corners).all(-1).any(1).all()
       reached = np.sum((start - goal + columns @ labels.ravel()) ** 2)
@@ -474,10 +474,9 @@ def test_a_users_own_loss_that_is_affine_in_the_label_is_solved_exactly(x64):
   assert problems.distance_after(learner, problem, labels) == pytest.approx(best, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["logistic", "softmax_5", "mlp"])
+@pytest.mark.parametrize(("kind", "batch"), [("logistic", 1), ("softmax_5", 1), ("mlp", 2)])
 @pytest.mark.parametrize("name", ["none", "simplex", "simplex_2", "ball_inf", "ball_2"])
-@pytest.mark.parametrize("batch", [1, 2])
-def test_labels_are_differentiable(x64, kind, name, batch):
+def test_labels_are_differentiable(x64, kind, batch, name):
   """The derivative of a label in the parameters equals central differences (where the active set does not change)."""
   problem = problems.random_problem(kind, batch, 11)
   learner = problems.KINDS[kind][0](0.3)
