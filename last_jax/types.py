@@ -33,11 +33,10 @@ class Pool:
   y: Array
 
   def __init__(self, x: Any, y: Any):
-    inputs, labels = _as_numbers("x", x), _as_numbers("y", y)
+    inputs, labels = _as_numbers("x", x, as_float=True), _as_numbers("y", y)
     _check_shapes(inputs, labels)
-    self.x = inputs if jnp.issubdtype(inputs.dtype, jnp.floating) else inputs.astype(float)
-    self.y = labels
-    _check_values(self.x, self.y)
+    _check_values(inputs, labels)
+    self.x, self.y = jnp.asarray(inputs), jnp.asarray(labels)
 
   def __len__(self) -> int:
     return self.x.shape[0]
@@ -58,23 +57,25 @@ class Pool:
     return pool
 
 
-def _as_numbers(name: str, value: Any) -> Array:
-  """The value as a JAX array of real numbers, none of which has changed on the way."""
+def _as_numbers(name: str, value: Any, as_float: bool = False) -> Any:
+  """The value as an array of real numbers in a dtype that JAX has, none of which has changed on the way."""
   given = value if isinstance(value, jax.Array) else np.asarray(value)
   if not (jnp.issubdtype(given.dtype, jnp.number) or given.dtype == bool):
     raise TypeError(f"pool {name} must hold numbers, but its dtype is {given.dtype}")
   if jnp.issubdtype(given.dtype, jnp.complexfloating):
     raise TypeError(f"pool {name} must hold real numbers, but its dtype is {given.dtype}")
-  if isinstance(given, jax.Array):
-    return given
-  with np.errstate(over="ignore"):  # A number too large for the dtype becomes infinite, which is refused below.
-    array = jnp.asarray(given.astype(given.dtype.newbyteorder("=")))
-  if jnp.issubdtype(given.dtype, jnp.integer) and not np.array_equal(np.asarray(array), given):
-    raise ValueError(f"pool {name} holds integers that do not fit into {array.dtype}")
+  keep = jnp.issubdtype(given.dtype, jnp.floating) or not as_float
+  wanted = jax.dtypes.canonicalize_dtype(given.dtype.newbyteorder("=") if keep else float)
+  with np.errstate(over="ignore"):  # A number too large for the dtype becomes infinite, which is refused later.
+    array = given.astype(wanted)
+  if (
+    isinstance(array, np.ndarray) and keep and jnp.issubdtype(wanted, jnp.integer) and not np.array_equal(array, given)
+  ):
+    raise ValueError(f"pool {name} holds integers that do not fit into {wanted}")
   return array
 
 
-def _check_shapes(x: Array, y: Array) -> None:
+def _check_shapes(x: Any, y: Any) -> None:
   if x.ndim < 2:
     raise ValueError(f"pool x must have shape [n, features...], but its shape is {x.shape}")
   if y.ndim not in (1, 2):
@@ -85,7 +86,7 @@ def _check_shapes(x: Array, y: Array) -> None:
     raise ValueError(f"the pool is empty: x has shape {x.shape} and y has shape {y.shape}")
 
 
-def _check_values(x: Array, y: Array) -> None:
+def _check_values(x: Any, y: Any) -> None:
   if not is_concrete(x, y):
     return
   for name, value in (("x", x), ("y", y)):

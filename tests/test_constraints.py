@@ -33,7 +33,7 @@ def test_projections_match_a_convex_solver(x64, name, width):
     size = 1 + np.linalg.norm(label)
     # The squared distance, in a form and at a scale in which the solver is accurate.
     goal = cvxpy.Minimize(cvxpy.sum_squares((variable - label[None]) / size))
-    cvxpy.Problem(goal, rules).solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    problems.solve_closely(cvxpy.Problem(goal, rules))
     np.testing.assert_allclose(nearest, variable.value[0], atol=1e-5 * size)
     assert np.sum((nearest - label) ** 2) <= goal.value * size**2 * (1 + 1e-7) + 1e-8
   # What is projected stays where it is.
