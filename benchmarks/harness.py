@@ -7,7 +7,7 @@ repetitions took turns, so that whatever else the machine did, it did to both.
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -46,7 +46,9 @@ class Comparison:
     job: its name.
     problem: what was computed, its sizes and its seed.
     ours: our timing.
-    baseline: the other's; None where there was nothing to compare with, and all that follows is None as well.
+    baseline: the other's, the fastest if there were several; None where there was nothing to compare with, and then
+      there is nothing in what follows either.
+    other_baselines: those that were slower.
     ratio: the baseline's median over ours: how many times as fast we are.
     ratio_lower_quartile: of the ratios of the single repetitions.
     ratio_upper_quartile: likewise.
@@ -61,6 +63,7 @@ class Comparison:
   problem: dict[str, Any]
   ours: Timing
   baseline: Timing | None = None
+  other_baselines: tuple[Timing, ...] = ()
   ratio: float | None = None
   ratio_lower_quartile: float | None = None
   ratio_upper_quartile: float | None = None
@@ -114,7 +117,7 @@ def compare(
   job: str,
   problem: Mapping[str, Any],
   ours: Side,
-  baseline: Side | None,
+  baselines: Sequence[Side],
   tolerance: Mapping[str, Tolerance],
   *,
   repetitions: int = 7,
@@ -122,13 +125,13 @@ def compare(
   target_ratio: float | None = None,
   timer: Timer = time.perf_counter,
 ) -> Comparison:
-  """Times both sides in turns, once their results are known to be equal.
+  """Times the sides in turns, once their results are known to be equal.
 
   Args:
     job: its name.
     problem: what is computed and how large; kept with the figures.
     ours: our side.
-    baseline: the other side; None: only ours is timed.
+    baselines: the other side, in one or more settings; the one whose median is lowest counts. None: only ours is timed.
     tolerance: how far the results may be apart, by their names.
     repetitions: how many timed calls of each side.
     warmups: how many calls after the first are not counted.
@@ -139,29 +142,32 @@ def compare(
     ResultsDiffer: before anything but the first calls is timed.
   """
   _check_counts(repetitions, warmups)
-  if baseline is None:
-    timing = measure(ours.name, ours.run, repetitions, warmups, timer)
-    return Comparison(job, dict(problem), timing, target_ratio=target_ratio)
-  sides = (ours, baseline)
+  sides = (ours, *baselines)
   # The first calls come before the check, which would otherwise compile unseen.
   first = [_warm_up(side.run, warmups, timer) for side in sides]
-  differences = check_equal(ours.outcome(), baseline.outcome(), tolerance)
-  seconds: tuple[list[float], list[float]] = ([], [])
+  expected = ours.outcome() if baselines else {}
+  differences = [check_equal(expected, side.outcome(), tolerance) for side in baselines]
+  seconds: list[list[float]] = [[] for _ in sides]
   for repetition in range(repetitions):
-    for i in (0, 1) if repetition % 2 == 0 else (1, 0):  # Neither side is always the one that comes after the other.
+    # Back and forth: no side always comes after the same other one.
+    for i in range(len(sides)) if repetition % 2 == 0 else reversed(range(len(sides))):
       seconds[i].append(_time(sides[i].run, timer))
-  our_timing, baseline_timing = (_timing(side.name, first[i], seconds[i]) for i, side in enumerate(sides))
-  lower, _, upper = _quartiles([theirs / mine for mine, theirs in zip(*seconds, strict=True)])
+  timings = [_timing(side.name, first[i], seconds[i]) for i, side in enumerate(sides)]
+  if not baselines:
+    return Comparison(job, dict(problem), timings[0], target_ratio=target_ratio)
+  best = min(range(1, len(sides)), key=lambda i: timings[i].median)
+  lower, _, upper = _quartiles([theirs / mine for mine, theirs in zip(seconds[0], seconds[best], strict=True)])
   return Comparison(
     job,
     dict(problem),
-    our_timing,
-    baseline_timing,
-    ratio=baseline_timing.median / our_timing.median,
+    timings[0],
+    timings[best],
+    tuple(timing for i, timing in enumerate(timings) if i not in (0, best)),
+    ratio=timings[best].median / timings[0].median,
     ratio_lower_quartile=lower,
     ratio_upper_quartile=upper,
-    ratio_of_fastest=baseline_timing.fastest / our_timing.fastest,
-    largest_difference=differences,
+    ratio_of_fastest=timings[best].fastest / timings[0].fastest,
+    largest_difference=differences[best - 1],
     tolerance=dict(tolerance),
     target_ratio=target_ratio,
   )

@@ -95,7 +95,8 @@ def run(
     seed: of the problem and of what is proposed.
     repetitions: how many timed calls of each side.
     against_torch: False: only our side is timed, and nothing is checked.
-    threads: how many PyTorch uses; see `torch_side`.
+    threads: how many PyTorch uses. Unless given, both as many as it uses by default and one, and the faster counts:
+      small operations, or cores that others use as well, make more threads slower.
     timer: seconds, from any start.
 
   Raises:
@@ -114,7 +115,7 @@ def run(
     job.name,
     about,
     our_side(job, problem),
-    torch_side(job, problem, threads) if against_torch else None,
+    torch_sides(job, problem, threads) if against_torch else [],
     tolerance_of(job),
     repetitions=repetitions,
     target_ratio=job.target_ratio,
@@ -154,27 +155,22 @@ def tolerance_of(job: Job) -> dict[str, harness.Tolerance]:
   return dict.fromkeys(names, job.float32) | {f"{name} (float64)": FLOAT64 for name in names}
 
 
-def torch_side(job: Job, problem: Problem, threads: int | None = None) -> harness.Side:
-  """The baseline. It is timed drawing its own proposals, and checked on ours: only then is every step the same.
+def torch_sides(job: Job, problem: Problem, threads: int | None = None) -> list[harness.Side]:
+  """The baseline, for every number of threads to try, as in `run`.
 
-  Args:
-    job: what to teach.
-    problem: whom and from what.
-    threads: how many PyTorch uses. Unless given, as many as it uses by default or one, whichever is faster here: small
-      operations, or cores that others use as well, make more threads slower.
+  It is timed drawing its own proposals, and checked on ours: only then is every step the same.
   """
   task = torch_baseline.task_of(problem)
 
   def teach() -> torch_baseline.Outcome:
     return job.baseline(task, torch_baseline.draw_proposals(task, problem.sizes.steps))
 
-  chosen = torch_baseline.faster_threads(teach) if threads is None else threads
-  name = f"PyTorch, batched eager, {chosen} thread{'' if chosen == 1 else 's'}"
-  return harness.Side(
-    name,
-    torch_baseline.with_threads(chosen, teach),
-    lambda: _in_both_precisions(problem, lambda p: _torch_outcome(job, p)),
-  )
+  def side(count: int) -> harness.Side:
+    outcome = torch_baseline.with_threads(count, lambda: _in_both_precisions(problem, lambda p: _torch_outcome(job, p)))
+    name = f"PyTorch, batched eager, {count} thread{'' if count == 1 else 's'}"
+    return harness.Side(name, torch_baseline.with_threads(count, teach), outcome)
+
+  return [side(count) for count in (torch_baseline.threads_to_try() if threads is None else (threads,))]
 
 
 def our_lessons(job: Job, problem: Problem) -> last.Lessons:

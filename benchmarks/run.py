@@ -40,7 +40,7 @@ def define_flags() -> flags.FlagValues:
   flags.DEFINE_integer(
     "torch_threads",
     None,
-    "How many threads PyTorch uses. Unless given, as many as it uses by default or one, whichever is faster here.",
+    "How many threads PyTorch uses. Unless given, as many as it does by default and one are tried; the faster counts.",
     lower_bound=1,
     flag_values=values,
   )

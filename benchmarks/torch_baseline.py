@@ -8,15 +8,15 @@ PyTorch is imported when it is used: everything else works without it.
 """
 
 import dataclasses
-import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from benchmarks.problems import Problem
 
 Tensor = Any  # torch.Tensor, which is not imported here.
+Returned = TypeVar("Returned")
 
 
 def is_installed() -> bool:
@@ -74,11 +74,11 @@ def draw_proposals(task: Task, steps: int) -> Tensor:
   return torch.randint(task.x.shape[0], (steps, task.init.shape[0]))
 
 
-def with_threads(count: int, run: Callable[[], Outcome]) -> Callable[[], Outcome]:
+def with_threads(count: int, run: Callable[[], Returned]) -> Callable[[], Returned]:
   """The same, by `count` threads, however many PyTorch uses otherwise."""
   import torch
 
-  def run_with_threads() -> Outcome:
+  def run_with_threads() -> Returned:
     usual = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -89,21 +89,11 @@ def with_threads(count: int, run: Callable[[], Outcome]) -> Callable[[], Outcome
   return run_with_threads
 
 
-def faster_threads(run: Callable[[], Outcome]) -> int:
-  """As many threads as PyTorch uses by default, or one: whichever ran fastest, of two calls each after a first one."""
+def threads_to_try() -> list[int]:
+  """As many threads as PyTorch uses by default, and one."""
   import torch
 
-  fastest = {}
-  for count in sorted({1, torch.get_num_threads()}, reverse=True):
-    run_with_threads = with_threads(count, run)
-    run_with_threads()
-    seconds = []
-    for _ in range(2):
-      start = time.perf_counter()
-      run_with_threads()
-      seconds.append(time.perf_counter() - start)
-    fastest[count] = min(seconds)
-  return min(fastest, key=lambda count: fastest[count])
+  return sorted({torch.get_num_threads(), 1}, reverse=True)
 
 
 def greedy(task: Task, proposals: Tensor) -> Outcome:

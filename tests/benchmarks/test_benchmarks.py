@@ -73,7 +73,7 @@ def test_the_ratio_is_that_of_the_medians_and_its_spread_that_of_the_repetitions
   ours = side(clock.takes(9.0, 1.0, 1.0, 2.0, 4.0), "ours")
   baseline = side(clock.takes(8.0, 8.0, 8.0, 6.0, 4.0), "baseline")
   result = harness.compare(
-    "job", {"sizes": 3}, ours, baseline, {"value": EXACT}, repetitions=3, target_ratio=3.0, timer=clock
+    "job", {"sizes": 3}, ours, [baseline], {"value": EXACT}, repetitions=3, target_ratio=3.0, timer=clock
   )
   assert result.ours.seconds == (1.0, 2.0, 4.0)
   assert result.baseline.seconds == (8.0, 6.0, 4.0)
@@ -88,8 +88,23 @@ def test_the_ratio_is_that_of_the_medians_and_its_spread_that_of_the_repetitions
 def test_the_sides_take_turns():
   order = []
   ours, baseline = side(lambda: order.append("ours")), side(lambda: order.append("baseline"))
-  harness.compare("job", {}, ours, baseline, {"value": EXACT}, repetitions=3, warmups=0)
+  harness.compare("job", {}, ours, [baseline], {"value": EXACT}, repetitions=3, warmups=0)
   assert order[2:] == ["ours", "baseline", "baseline", "ours", "ours", "baseline"]
+
+
+def test_of_several_baselines_the_fastest_counts():
+  clock = Clock()
+  slow, fast = (side(clock.takes(*(3 * [duration])), name) for duration, name in ((9.0, "slow"), (4.0, "fast")))
+  ours = side(clock.takes(2.0, 2.0, 2.0))
+  result = harness.compare("job", {}, ours, [slow, fast], {"value": EXACT}, repetitions=2, warmups=0, timer=clock)
+  assert (result.baseline.name, result.ratio) == ("fast", 2.0)
+  assert [timing.name for timing in result.other_baselines] == ["slow"]
+
+
+def test_every_baseline_is_checked():
+  good, bad = side(lambda: None), side(lambda: None, outcome={"value": np.zeros(3)})
+  with pytest.raises(harness.ResultsDiffer):
+    harness.compare("job", {}, good, [good, bad], {"value": EXACT}, repetitions=1)
 
 
 def test_results_are_waited_for():
@@ -186,7 +201,7 @@ def test_threads_are_put_back():
   seen = []
   torch_baseline.with_threads(before + 1, lambda: seen.append(torch.get_num_threads()))()
   assert (seen, torch.get_num_threads()) == ([before + 1], before)
-  assert torch_baseline.faster_threads(lambda: None) in (1, before)
+  assert torch_baseline.threads_to_try() == sorted({before, 1}, reverse=True)
 
 
 def test_problems_are_the_same_for_a_seed_and_have_both_classes():
