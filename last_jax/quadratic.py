@@ -38,11 +38,6 @@ class Quadratic(NamedTuple):
     d = labels - self.at
     return jnp.einsum("ik,ikjl,jl->", d, self.matrix, d) + 2 * jnp.sum(self.linear * d)
 
-  def size(self, labels: Array) -> Array:
-    """The sum of the terms of `change` without their signs: what its rounding error is relative to."""
-    d = jnp.abs(labels - self.at)
-    return jnp.einsum("ik,ikjl,jl->", d, jnp.abs(self.matrix), d) + 2 * jnp.sum(jnp.abs(self.linear) * d)
-
 
 def safe_divide(numerator: Array, denominator: Array) -> Array:
   """Zero where the denominator is zero, also for the derivative: an example with x = 0 keeps its label."""
@@ -58,7 +53,11 @@ def minimise_free(quadratic: Quadratic) -> Array:
     return at - safe_divide(linear, matrix[0]).reshape(at.shape)
   inverse = jax.lax.stop_gradient(_pseudo_inverse(matrix))
   step = jax.lax.stop_gradient(-inverse @ linear)
-  step = step - inverse @ (matrix @ step + linear)  # Refines the step, and is what autodiff sees.
+  source = jax.lax.stop_gradient(inverse @ step)  # step = matrix @ source: it has no part without effect on G.
+  within = jax.lax.stop_gradient(matrix @ inverse)
+  # Refines the step, and is what autodiff sees: how the answer moves, and how the directions without effect turn.
+  step = step - inverse @ (matrix @ step + linear)
+  step = step + matrix @ source - within @ (matrix @ source)
   return at + step.reshape(at.shape)
 
 
@@ -80,10 +79,9 @@ def minimise(quadratic: Quadratic, project: BatchProjection) -> Array:
     return project(minimise_free(quadratic))
   problem = _normalise(quadratic)
   near = jax.lax.stop_gradient(_iterate(jax.lax.stop_gradient(problem), project, project(quadratic.at)))
+  # Optimal to rounding already; one more step, in which autodiff sees how the answer moves, gives the derivative.
   landed, _ = _newton(problem, project, near)
-  # Where the optimality condition has no clear slope the last step may lead astray: it must not cost anything.
-  worse = problem.change(landed) > problem.change(near) + 4 * jnp.finfo(near.dtype).eps * problem.size(near)
-  return jnp.where(jax.lax.stop_gradient(worse), near, landed)
+  return near + (landed - jax.lax.stop_gradient(landed))
 
 
 def _normalise(quadratic: Quadratic) -> Quadratic:

@@ -364,11 +364,10 @@ def test_free_softmax_labels_are_those_nearest_the_truth(x64):
 
 def test_an_example_of_norm_zero_keeps_its_label(x64):
   draw = np.random.default_rng(4)
-  for kind, name in itertools.product(["least_squares", "softmax_5", "mlp"], problems.CONSTRAINTS):
+  for kind, name in itertools.product(["softmax_5", "mlp"], ["none", "one_hot", "simplex_2", "ball_inf"]):
     make, shape, width = problems.KINDS[kind]
     base = make(0.3)
-    learner = last.learners.least_squares(4, learning_rate=0.3, bias=False) if kind == "least_squares" else base
-    learner = last.learners.softmax(4, 5, learning_rate=0.3, bias=False) if kind == "softmax_5" else learner
+    learner = last.learners.softmax(4, 5, learning_rate=0.3, bias=False) if kind == "softmax_5" else base
     params, target = (learner.init(jax.random.key(i)) for i in (0, 1))
     truth = np.eye(width)[draw.integers(width, size=2)]
     x = draw.normal(size=(2, *shape))
@@ -376,8 +375,7 @@ def test_an_example_of_norm_zero_keeps_its_label(x64):
     for batch in (1, 2):
       labels = last.synthesize_labels(learner, params, target, x[:batch], truth[:batch], problems.CONSTRAINTS[name])
       assert np.isfinite(labels).all()
-      if name != "ball_2":  # Its center is the prediction, which may leave the truth outside.
-        np.testing.assert_allclose(labels[0], truth[0], atol=1e-6, err_msg=f"{kind} {name}")
+      np.testing.assert_allclose(labels[0], truth[0], atol=1e-6, err_msg=f"{kind} {name}")
 
 
 def test_layer_weights_change_what_is_minimised(x64):
@@ -431,7 +429,7 @@ def test_through_other_optimizers_labels_are_never_worse_than_the_truth(x64, opt
     if name != "ball_2":
       assert reached <= distance(truth) + 1e-12
     if name == "simplex":  # A local optimum among random soft labels nearby.
-      nearby = 0.98 * labels + 0.02 * draw.dirichlet(np.ones(3), size=(50, 2))
+      nearby = 0.98 * labels[None] + 0.02 * draw.dirichlet(np.ones(3), size=(50, 2))
       assert reached <= min(distance(other) for other in nearby) + 1e-6 * reached
     gains.append(distance(truth) - reached)
   assert max(gains) > 0
@@ -474,8 +472,16 @@ def test_a_users_own_loss_that_is_affine_in_the_label_is_solved_exactly(x64):
   assert problems.distance_after(learner, problem, labels) == pytest.approx(best, rel=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "batch"), [("logistic", 1), ("softmax_5", 1), ("mlp", 2)])
-@pytest.mark.parametrize("name", ["none", "simplex", "simplex_2", "ball_inf", "ball_2"])
+# Not softmax in a round ball: labels then have a direction without effect, and what is nearest the truth along it is
+# settled by rounding alone, so that neither derivative means much.
+@pytest.mark.parametrize(
+  ("kind", "batch", "name"),
+  [
+    *(("logistic", 1, name) for name in ("none", "simplex", "simplex_2", "ball_inf", "ball_2")),
+    *(("least_squares_3", 2, name) for name in ("none", "simplex", "ball_2")),
+    *(("mlp", 2, name) for name in ("none", "simplex", "simplex_2")),
+  ],
+)
 def test_labels_are_differentiable(x64, kind, batch, name):
   """The derivative of a label in the parameters equals central differences (where the active set does not change)."""
   problem = problems.random_problem(kind, batch, 11)
