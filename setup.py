@@ -7,8 +7,8 @@ from setuptools import find_packages, setup
 HERE = pathlib.Path(__file__).parent
 
 CORE = [
-  "jax>=0.6",
-  "jaxlib>=0.6",
+  "jax>=0.10",
+  "jaxlib>=0.10",
   "optax>=0.2.4",
   "flax>=0.10",
   "chex>=0.1.89",
@@ -17,9 +17,10 @@ CORE = [
   "matplotlib>=3.8",  # The launchers draw PNG curves.
   "rich>=13.0",  # The launchers show progress and tables.
   "scikit-learn>=1.4",  # Half moons.
+  "scipy>=1.11",  # Confidence intervals of the report.
 ]
 BENCH = ["torch>=2.2"]
-TEST = ["pytest>=8.0", "pytest-xdist>=3.5", "hypothesis>=6.100", "cvxpy>=1.5", "scipy>=1.11", "ruff>=0.6", "mypy>=1.10"]
+TEST = ["pytest>=8.0", "pytest-xdist>=3.5", "hypothesis>=6.100", "cvxpy>=1.5", "ruff>=0.6", "mypy>=1.10"]
 
 setup(
   name="last_jax",
