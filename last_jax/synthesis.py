@@ -273,6 +273,7 @@ def _labels_numerically(
 
   def improve(labels: Array, _: Any) -> tuple[Array, None]:
     goal = best_labels(learner.loss, constraint, expand_at(labels), outputs, truth)
+    goal = jnp.where(jnp.isfinite(goal), goal, labels)  # Where the step hardly depends on a label, this may overflow.
     shares = jnp.array((0.0, *_LINE_SEARCH), labels.dtype)
     candidates = labels[None] + shares[:, None, None] * (goal - labels)[None]
     distances = jax.lax.map(distance, candidates)

@@ -1,6 +1,8 @@
 """A strict session: implicit rank promotion and NaNs raise, and (in pyproject.toml) warnings are errors."""
 
+import gc
 import os
+import pathlib
 
 # Hundreds of small programs run once each: what takes time is compiling them, so do not optimise them much.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
@@ -21,6 +23,16 @@ def x64():
   """Float64 throughout the test."""
   with jax.enable_x64(True):
     yield
+
+
+@pytest.fixture(autouse=True)
+def _forget_compiled_programs():
+  """Every compiled program holds pieces of memory, of which Linux allows a process 65,530: beyond that it crashes."""
+  yield
+  maps = pathlib.Path("/proc/self/maps")
+  if maps.exists() and maps.read_bytes().count(b"\n") > 25_000:
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.hookimpl(hookwrapper=True)
