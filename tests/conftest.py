@@ -5,7 +5,9 @@ import os
 import pathlib
 
 # Hundreds of small programs run once each: what takes time is compiling them, so do not optimise them much.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = " ".join(
+  [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
+)
 
 import hypothesis
 import jax

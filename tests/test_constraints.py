@@ -94,6 +94,11 @@ def test_a_radius_that_is_no_number_is_refused():
     last.constraints.magnitude(None)
 
 
+margin_gradient, margin_reachable, margin_label_of = map(
+  jax.jit, (margin.output_gradient, margin.reachable, margin.label_of)
+)
+
+
 @hypothesis.given(st.floats(-30, 30, allow_subnormal=False), st.floats(-5, 5), st.floats(0.01, 10), st.floats(-8, 8))
 def test_margin_labels_invert_the_gradient(z, middle, width, label):
   """A label inside the interval gives a u that is reachable, and label_of finds a label with the same u."""
@@ -101,16 +106,16 @@ def test_margin_labels_invert_the_gradient(z, middle, width, label):
     low, high = middle - width, middle + width
     label = min(max(label, low), high)
     z, low, high, label = (jnp.asarray([v], float) for v in (z, low, high, label))
-    u = margin.output_gradient(label, z)
-    least, most = margin.reachable(z, low, high)
+    u = margin_gradient(label, z)
+    least, most = margin_reachable(z, low, high)
     assert least - 1e-12 <= u <= most + 1e-12
     grid = jnp.linspace(low[0], high[0], 2001)
-    values = margin.output_gradient(grid, jnp.broadcast_to(z, grid.shape))
+    values = margin_gradient(grid, jnp.broadcast_to(z, grid.shape))
     assert least <= values.min() + 1e-12
     assert most >= values.max() - 1e-12
-    found = margin.label_of(u, z, low, high, label)
+    found = margin_label_of(u, z, low, high, label)
     assert low - 1e-12 <= found <= high + 1e-12
-    np.testing.assert_allclose(margin.output_gradient(found, z), u, atol=1e-12 + 1e-10 * abs(float(u[0])))
+    np.testing.assert_allclose(margin_gradient(found, z), u, atol=1e-12 + 1e-10 * abs(float(u[0])))
     # Given the label itself as the truth, the label nearest to it is that label, unless u hardly depends on it.
     if abs(float(margin._slope(label, z)[0])) > 1e-3:
       np.testing.assert_allclose(found, label, atol=1e-6)

@@ -1,5 +1,6 @@
 """What each teacher promises, step by step; and one contract for every teacher, learner and constraint."""
 
+import functools
 import itertools
 
 import jax
@@ -35,28 +36,37 @@ def view_of(learner, pool, target, params):
   return base.OmniscientView(*view, target=target)
 
 
-def distance_of(teacher, view, proposal):
-  """The squared distance after the teacher's lesson."""
+@jax.jit
+def distances_of(teachers, view, proposal):
+  """The squared distance after each teacher's lesson."""
+  return {name: _distance_of(teacher, view, proposal) for name, teacher in teachers.items()}
+
+
+def _distance_of(teacher, view, proposal):
   memory = teacher.prepare(view.learner, view.x, view.truth, view.target)
   lesson = teacher.lesson(memory, base.View(*view[:-1]), view.target, proposal)
   after = view.learner.step(view.student, view.x[lesson.index], lesson.label)
-  return float(synthesis.squared_distance(after.params, view.target))
+  return synthesis.squared_distance(after.params, view.target)
 
 
 @pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_2", "softmax_5", "mlp", "conv"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_imt_chooses_the_best_of_all_examples(x64, kind, batch):
   learner, pool, target = task(kind)
+  rule = last.teachers.imt(chunk_size=7).selection
+
+  @jax.jit
+  def choose(view):
+    return rule.select(rule.prepare(learner, view.x, view.truth, target), view, jnp.zeros(batch, int))
+
+  @jax.jit
+  def distance(student, x, label):
+    return synthesis.squared_distance(learner.step(student, x[None], label[None]).params, target)
+
   for seed in range(3):
     view = view_of(learner, pool, target, learner.init(jax.random.key(100 + seed)))
-    teacher = last.teachers.imt(chunk_size=7)
-    memory = teacher.prepare(learner, view.x, view.truth, target)
-    chosen = np.asarray(teacher.selection.select(memory[0], view, jnp.zeros(batch, int)))
-    every = [
-      synthesis.squared_distance(learner.step(view.student, x[None], y[None]).params, target)
-      for x, y in zip(view.x, view.truth, strict=True)
-    ]
-    assert set(chosen) == set(np.argsort(every)[:batch])
+    every = [distance(view.student, x, label) for x, label in zip(view.x, view.truth, strict=True)]
+    assert set(np.asarray(choose(view))) == set(np.argsort(every)[:batch])
 
 
 @pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_5", "mlp"])
@@ -78,7 +88,7 @@ def test_the_order_of_teachers_within_a_step(x64, kind, batch, name):
   for seed in range(3):
     view = view_of(learner, pool, target, learner.init(jax.random.key(50 + seed)))
     proposal = jax.random.randint(jax.random.key(seed), (batch,), 0, 30)
-    after = {label: distance_of(teacher, view, proposal) for label, teacher in teachers.items()}
+    after = distances_of(teachers, view, proposal)
     slack = 1 + 1e-9
     assert after["greedy"] <= after["sgd"] * slack
     assert after["mixed"] <= after["imt"] * slack
@@ -229,11 +239,15 @@ LEARNERS = {
 }
 
 
+# One model of each learner's own kind to distil: the same function in every call.
+MODELS = {kind: functools.partial(learner.apply, target) for kind, (learner, _, target) in LEARNERS.items()}
+
 PLAIN = {
-  "sgd": last.teachers.sgd,
-  "label_smoothing": lambda: last.teachers.label_smoothing(0.8),
-  "self_training": last.teachers.self_training,
-  "imt": last.teachers.imt,
+  "sgd": lambda kind: last.teachers.sgd(),
+  "label_smoothing": lambda kind: last.teachers.label_smoothing(0.8),
+  "self_training": lambda kind: last.teachers.self_training(),
+  "distillation": lambda kind: last.teachers.distillation(MODELS[kind], 2.0),
+  "imt": lambda kind: last.teachers.imt(),
 }
 CHOOSING = {
   "greedy": last.teachers.greedy,
@@ -253,13 +267,13 @@ def test_contract(kind, method, name):
   learner, pool, target = LEARNERS[kind]
   if method == "label_smoothing" and not learner.loss.classification:
     with pytest.raises(ValueError, match="label_smoothing is for classifiers"):
-      last.teach(KEY, learner, PLAIN[method](), pool, target=target, steps=2)
+      last.teach(KEY, learner, PLAIN[method](kind), pool, target=target, steps=2)
     return
   batch, steps = (2 if method == "greedy" else 1), 2
 
   def teach(seed):
     # Constructed anew each time: equal settings must be recognised as equal.
-    teacher = PLAIN[method]() if name is None else CHOOSING[method](problems.CONSTRAINTS[name])
+    teacher = PLAIN[method](kind) if name is None else CHOOSING[method](problems.CONSTRAINTS[name])
     return last.teach_many(
       jax.random.split(jax.random.key(seed), 3),
       learner,
