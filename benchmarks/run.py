@@ -6,7 +6,6 @@ Before anything is compared, both sides must have come to the same result. Needs
 pip install '.[bench]'. What is looked at is the ratio: times themselves depend on the machine and on who else uses it.
 """
 
-import contextlib
 import json
 import os
 import pathlib
@@ -22,6 +21,7 @@ from absl import flags
 from rich.console import Console
 from rich.table import Table
 
+import last_jax as last
 from benchmarks import harness, jobs, torch_baseline
 from launch.command import UsageError, run_command
 
@@ -60,8 +60,7 @@ def define_flags() -> flags.FlagValues:
 def main(values: flags.FlagValues) -> int:
   """Runs the jobs; gives the exit status."""
   chosen = chosen_jobs(values.suite)
-  with contextlib.suppress(RuntimeError):  # JAX has started already, as in a test: it keeps the devices it has.
-    jax.config.update("jax_num_cpu_devices", values.devices)
+  last.prepare_cpu(values.devices)  # Where JAX has started already, as in a test, it keeps what it has.
   files = _files(values.json, values.out)
   against_torch = torch_baseline.is_installed()
   if not against_torch:

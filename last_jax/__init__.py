@@ -5,6 +5,7 @@ A teacher steers a learner to target parameters by choosing, each iteration, the
 """
 
 from last_jax import constraints, data, learners, losses, teachers
+from last_jax.devices import prepare_cpu
 from last_jax.loop import teach
 from last_jax.students import teach_many
 from last_jax.synthesis import synthesize_labels
@@ -24,6 +25,7 @@ __all__ = [
   "fit_target",
   "learners",
   "losses",
+  "prepare_cpu",
   "synthesize_labels",
   "teach",
   "teach_many",

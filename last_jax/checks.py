@@ -86,7 +86,6 @@ def check_inputs(learner: Any, x: Any, name: str) -> None:
   num_features = getattr(learner.model, "num_features", None)
   if num_features is not None and (x.ndim != 2 or x.shape[1] != num_features):
     raise ValueError(f"{name} must have shape [n, {num_features}] for this learner, but it has shape {x.shape}")
-  check_finite(name, x)
 
 
 def check_labels(learner: Any, x: Any, y: Any, name: str) -> None:
@@ -97,7 +96,6 @@ def check_labels(learner: Any, x: Any, y: Any, name: str) -> None:
     raise ValueError(f"{name} holds {y.shape[0]} labels for {x.shape[0]} examples")
   if y.ndim == 2 and y.shape[1] != num_outputs:
     raise ValueError(f"{name} holds label vectors of length {y.shape[1]}, but the learner has {num_outputs} outputs")
-  check_finite(name, y)
   if y.ndim == 2:
     return
   if jnp.issubdtype(y.dtype, jnp.floating):

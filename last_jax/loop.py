@@ -18,13 +18,11 @@ _PROPOSED_AHEAD = 1024
 
 
 class Task(NamedTuple):
-  """What the loop needs besides a student, as arrays: the pool and the test pool with labels as vectors, the target."""
+  """What the loop needs besides a student, as arrays."""
 
-  x: Array  # [n, ...]
-  truth: Array  # [n, K]
+  pool: Pool
   target: Params | None
-  test_x: Any  # As x and truth, or None.
-  test_truth: Any
+  test: Pool | None
   tolerance: Any  # A distance, or None.
 
 
@@ -83,10 +81,8 @@ def teach(
   check_teachable(learner, teacher, pool, test, target)
   if init is not None:
     checks.check_params(learner, init, "init")
-  task, plan = assemble(
-    learner, pool, target, test, steps, batch_size, record_every, lessons, tolerance, metrics, probe
-  )
-  return run(key, learner, teacher, task, init, resume, plan=plan)
+  plan = make_plan(learner, target, test, steps, batch_size, record_every, lessons, tolerance, metrics, probe)
+  return run(key, learner, teacher, Task(pool, target, test, tolerance), init, resume, plan=plan)
 
 
 def check_teachable(learner: Learner, teacher: Teacher, pool: Pool, test: Pool | None, target: Params | None) -> None:
@@ -108,9 +104,8 @@ def check_teachable(learner: Learner, teacher: Teacher, pool: Pool, test: Pool |
     raise ValueError(f"target is missing: the teacher {teacher.name} is omniscient and steers towards it")
 
 
-def assemble(
+def make_plan(
   learner: Learner,
-  pool: Pool,
   target: Params | None,
   test: Pool | None,
   steps: int,
@@ -120,8 +115,8 @@ def assemble(
   tolerance: Any,
   metrics: Sequence[str],
   probe: Callable[[Params], Any] | None,
-) -> tuple[Task, Plan]:
-  """Checked arguments as what the compiled loop takes."""
+) -> Plan:
+  """What is fixed when the loop is compiled, from checked settings; of the metrics those that can be computed."""
   for name, value in (("steps", steps), ("batch_size", batch_size), ("record_every", record_every)):
     checks.check_count(name, value)
   metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
@@ -131,15 +126,13 @@ def assemble(
     checks.check_positive("tolerance", tolerance)
     if target is None:
       raise ValueError("tolerance is a distance to the target, so it needs target=")
-  test_x, test_truth = (None, None) if test is None else (test.x, learner.encode(test.x, test.y))
   possible = {
     "distance": target is not None,
     "objective": True,
     "accuracy": test is not None and learner.loss.classification,
   }
   recorded = tuple(metric for metric in METRICS if metric in metrics and possible[metric])
-  task = Task(pool.x, learner.encode(pool.x, pool.y), target, test_x, test_truth, tolerance)
-  return task, Plan(steps, batch_size, min(record_every, steps), recorded, probe, bool(lessons))
+  return Plan(steps, batch_size, min(record_every, steps), recorded, probe, bool(lessons))
 
 
 class _Carry(NamedTuple):
@@ -167,16 +160,18 @@ def _run(
     student, first_step, hitting_time = resume.student, resume.step[-1], resume.hitting_time
     if (task.tolerance is None) != (hitting_time is None):
       raise ValueError("tolerance must be given both here and for the result to resume from, or for neither")
-  memory = teacher.prepare(learner, task.x, task.truth, task.target)
+  x, truth = task.pool.x, learner.encode(task.pool.x, task.pool.y)
+  record = _make_recorder(learner, task, plan, truth)
+  memory = teacher.prepare(learner, x, truth, task.target)
   shown_target = task.target if teacher.omniscient else None
 
   def iterate(carry: _Carry, inputs: tuple[Array, Array]) -> tuple[_Carry, Lessons | None]:
     """One iteration: the loop proposes, the teacher decides, the student learns."""
     step, proposal = inputs
     student = carry.student
-    view = View(learner, student, task.x, task.truth, step, jax.random.fold_in(teacher_key, step))
+    view = View(learner, student, x, truth, step, jax.random.fold_in(teacher_key, step))
     lesson = teacher.lesson(memory, view, shown_target, proposal)
-    student = learner.step(student, task.x[lesson.index], lesson.label)
+    student = learner.step(student, x[lesson.index], lesson.label)
     hit = carry.hitting_time
     if hit is not None:
       hit = jnp.where((hit < 0) & _within_tolerance(task, student), step + 1, hit)
@@ -186,19 +181,19 @@ def _run(
     """`records` times `stride` iterations from `start` on, with a record after each stride."""
     count = records * stride
     steps = start + jnp.arange(count)
-    proposals = propose(proposal_key, steps, plan.batch_size, task.x.shape[0])
+    proposals = propose(proposal_key, steps, plan.batch_size, len(task.pool))
     inputs = jax.tree.map(lambda leaf: leaf.reshape(records, stride, *leaf.shape[1:]), (steps, proposals))
 
     def stride_then_record(carry: _Carry, inputs):
       carry, shown = jax.lax.scan(iterate, carry, inputs)
-      return carry, (_record(learner, task, plan, carry.student.params), shown)
+      return carry, (record(carry.student.params), shown)
 
     carry, (recorded, shown) = jax.lax.scan(stride_then_record, carry, inputs)
     flat = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), shown)
     return carry, (steps[stride - 1 :: stride] + 1, recorded, flat)
 
   carry = _Carry(student, hitting_time)
-  start = (first_step[None], jax.tree.map(lambda v: v[None], _record(learner, task, plan, student.params)), None)
+  start = (first_step[None], jax.tree.map(lambda v: v[None], record(student.params)), None)
   pieces = [start]
   per_stretch = max(1, _PROPOSED_AHEAD // plan.record_every)
   stretches, left = divmod(plan.steps, per_stretch * plan.record_every)
@@ -261,15 +256,23 @@ def _within_tolerance(task: Task, student: Student) -> Array:
   return synthesis.squared_distance(student.params, task.target) <= jnp.square(task.tolerance)
 
 
-def _record(learner: Learner, task: Task, plan: Plan, params: Params) -> dict[str, Any]:
-  """Nothing is computed here that is not recorded."""
-  record: dict[str, Any] = {}
-  if "distance" in plan.metrics:
-    record["distance"] = jnp.sqrt(synthesis.squared_distance(params, task.target))
-  if "objective" in plan.metrics:
-    record["objective"] = learner.objective(params, task.x, task.truth)
+def _make_recorder(learner: Learner, task: Task, plan: Plan, truth: Array) -> Callable[[Params], dict[str, Any]]:
+  test_truth = None
   if "accuracy" in plan.metrics:
-    record["accuracy"] = learner.accuracy(params, task.test_x, task.test_truth)
-  if plan.probe is not None:
-    record["probe"] = plan.probe(params)
+    assert task.test is not None, "a plan has accuracy only with a test pool"
+    test_truth = learner.encode(task.test.x, task.test.y)
+
+  def record(params: Params) -> dict[str, Any]:
+    """Nothing is computed here that is not recorded."""
+    values: dict[str, Any] = {}
+    if "distance" in plan.metrics:
+      values["distance"] = jnp.sqrt(synthesis.squared_distance(params, task.target))
+    if "objective" in plan.metrics:
+      values["objective"] = learner.objective(params, task.pool.x, truth)
+    if task.test is not None and test_truth is not None:
+      values["accuracy"] = learner.accuracy(params, task.test.x, test_truth)
+    if plan.probe is not None:
+      values["probe"] = plan.probe(params)
+    return values
+
   return record

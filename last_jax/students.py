@@ -50,10 +50,8 @@ def teach_many(
   loop.check_teachable(learner, teacher, pool, test, target)
   if init is not None:
     checks.check_params(learner, init, "init", students=keys.shape[0])
-  task, plan = loop.assemble(
-    learner, pool, target, test, steps, batch_size, record_every, lessons, tolerance, metrics, probe
-  )
-  return run_many(keys, learner, teacher, task, init, resume, plan=plan)
+  plan = loop.make_plan(learner, target, test, steps, batch_size, record_every, lessons, tolerance, metrics, probe)
+  return run_many(keys, learner, teacher, loop.Task(pool, target, test, tolerance), init, resume, plan=plan)
 
 
 def _run_many(

@@ -76,6 +76,8 @@ def synthesize_labels(
   x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
   checks.check_inputs(learner, x, "x")
   checks.check_labels(learner, x, y, "y")
+  checks.check_finite("x", x)
+  checks.check_finite("y", y)
   checks.check_params(learner, params, "params")
   checks.check_params(learner, target, "target")
   checks.check_layer_weights(layer_weights, params)

@@ -33,7 +33,7 @@ from typing import Any
 import jax
 from absl import flags
 
-from last_jax import report
+from last_jax import prepare_cpu, report
 from launch import command
 from launch.chunks import Taught, teach_in_chunks
 from launch.teach_learner import ACTIVATIONS, LEARNERS
@@ -138,6 +138,7 @@ def run() -> int:
 
 
 def _teach(values: flags.FlagValues) -> int:
+  prepare_cpu()
   console = make_console()
   with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
     with command.user_errors():

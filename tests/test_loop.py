@@ -81,7 +81,8 @@ def products_with_the_pool(jaxpr, size, depth=0):
 def test_a_metric_that_is_not_recorded_is_not_computed():
   """A pass over the pool happens at the start and once a record, and not in the scan over single steps."""
   learner, pool, target = small_task()
-  task, plan = loop.assemble(learner, pool, target, None, 20, 1, 10, False, None, ("distance", "objective"), None)
+  plan = loop.make_plan(learner, target, None, 20, 1, 10, False, None, ("distance", "objective"), None)
+  task = loop.Task(pool, target, None, None)
   run = jax.make_jaxpr(lambda key: loop._run(key, learner, last.teachers.sgd(), task, None, None, plan=plan))
   assert sorted(products_with_the_pool(run(KEY).jaxpr, 40)) == [0, 1]
   nothing = last.teach(KEY, learner, last.teachers.sgd(), pool, target=target, steps=5, metrics=())

@@ -9,7 +9,7 @@ import last_jax as last
 
 ROOT = pathlib.Path(last.__file__).parent
 ORDER = [
-  "types", "models", "checks", "data", "margin", "losses", "optimizers", "learners", "constraints",
+  "types", "models", "checks", "devices", "data", "margin", "losses", "optimizers", "learners", "constraints",
   "quadratic", "linear",  "synthesis", "target", "teachers", "loop", "students", "report",
 ]  # fmt: skip
 

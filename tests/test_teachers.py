@@ -69,6 +69,16 @@ def test_imt_chooses_the_best_of_all_examples(x64, kind, batch):
     assert set(np.asarray(choose(view))) == set(np.argsort(every)[:batch])
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_first_of_the_lowest_scores_is_chosen(x64, dtype):
+  draw = np.random.default_rng(0)
+  for size in (1, 2, 64, 65, 96, 128, 1000, 1024):
+    scores = draw.normal(size=size).astype(dtype)
+    few = draw.choice([-1.5, -0.0, 0.0, np.inf], size).astype(dtype)  # Ties, and zeros of both signs.
+    for values in (scores, few, np.abs(few), np.full(size, np.inf, dtype)):
+      assert selection._first_lowest(jnp.asarray(values)) == np.argmin(values)
+
+
 @pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_5", "mlp"])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", ["one_hot", "simplex", "none", "ball_inf"])

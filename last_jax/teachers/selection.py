@@ -82,9 +82,22 @@ class NearestAfterStep:
 
 
 def _first_lowest(scores: Array) -> Array:
-  """As `jnp.argmin`, in two plain reductions: XLA vectorizes those on a CPU, but not one of pairs."""
-  index = jnp.arange(scores.shape[0])
-  return jnp.min(jnp.where(scores == jnp.min(scores), index, scores.shape[0] - 1))
+  """As `jnp.argmin`, several times as fast on a CPU: XLA vectorizes operations on halves, but not reductions of rows.
+
+  In whole numbers that are ordered as the scores are, because a minimum of floats has to look out for NaN.
+  """
+  whole = jnp.dtype(f"int{8 * scores.dtype.itemsize}")
+  bits = jax.lax.bitcast_convert_type(scores + 0.0, whole)  # The sum makes -0 and 0 equal.
+  # Kept apart from what comes before, or the scores would be computed once for each of the two passes.
+  ordered = jax.lax.optimization_barrier(jnp.where(bits < 0, bits ^ jnp.iinfo(whole).max, bits))
+  size = scores.shape[0]
+  return _lowest(jnp.where(ordered == _lowest(ordered), jnp.arange(size), size - 1))
+
+
+def _lowest(values: Array) -> Array:
+  while values.shape[0] > 64 and values.shape[0] % 2 == 0:
+    values = jnp.minimum(*jnp.split(values, 2))
+  return jnp.min(values)
 
 
 @jax.tree_util.register_dataclass
