@@ -3,7 +3,7 @@
     minimise over y in the set:   ⟨d, matrix d⟩ + 2 ⟨linear, d⟩,    d = y - at,   y = m labels of length K
 
 Of several minimisers the one nearest to `at` is taken (to rounding), so a label that has no effect stays as it is.
-Every solver is differentiable: found by iteration, then finished by one Newton step that autodiff sees.
+Every solver is differentiable: what was found by iteration has the derivative of the condition that it meets.
 """
 
 import itertools
@@ -78,10 +78,19 @@ def minimise(quadratic: Quadratic, project: BatchProjection) -> Array:
   if quadratic.at.size == 1:
     return project(minimise_free(quadratic))
   problem = _normalise(quadratic)
-  near = jax.lax.stop_gradient(_iterate(jax.lax.stop_gradient(problem), project, project(quadratic.at)))
-  # Optimal to rounding already; one more step, in which autodiff sees how the answer moves, gives the derivative.
-  landed, _ = _newton(problem, project, near)
-  return near + (landed - jax.lax.stop_gradient(landed))
+
+  def miss(labels: Array) -> Array:
+    return labels - project(labels - _gradient(problem, labels))
+
+  def solve_linear(push: Callable[[Array], Array], goal: Array) -> Array:
+    basis = jnp.eye(goal.size, dtype=goal.dtype).reshape(goal.size, *goal.shape)
+    matrix = jax.vmap(push)(basis).reshape(goal.size, goal.size).T
+    return jnp.linalg.solve(matrix, goal.ravel()).reshape(goal.shape)
+
+  # The derivative of the answer follows from the condition that it meets: nothing is computed for it until it is asked.
+  return jax.lax.custom_root(
+    miss, project(quadratic.at), lambda _, start: _iterate(problem, project, start), solve_linear
+  )
 
 
 def _normalise(quadratic: Quadratic) -> Quadratic:
