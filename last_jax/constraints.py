@@ -5,6 +5,7 @@ A constraint holds for every example of a batch on its own. A new convex set nee
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,7 @@ class Constraint:
       return lambda labels: labels
     class_labels = loss.class_labels_like(truth)
     centers = truth if self.around == "truth" else loss.predict_all(outputs)
-    return lambda labels: jax.vmap(lambda y, center: project(y, center, self.radius, class_labels))(labels, centers)
+    return lambda labels: _project_each(project, labels, centers, self.radius, class_labels)
 
   def is_exact(self, batch_size: int, num_outputs: int) -> bool:
     """Whether the best label is global: always, but for one-hot batches too large to enumerate."""
@@ -62,6 +63,11 @@ class Constraint:
       exact = self.is_exact(batch_size, num_outputs)
       return "one-hot, " + ("every combination tried" if exact else "coordinate descent (a local optimum)")
     return f"{self.name}, exact"
+
+
+@functools.partial(jax.jit, static_argnames="project")  # A solver projects in many places: trace it once.
+def _project_each(project: Projection, labels: Array, centers: Array, radius: Any, class_labels: Array) -> Array:
+  return jax.vmap(lambda label, center: project(label, center, radius, class_labels))(labels, centers)
 
 
 def none() -> Constraint:
