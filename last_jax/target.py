@@ -168,6 +168,7 @@ def unreachable_distance(learner: Learner, params: Params, target: Params, x: Ar
   checks.check_params(learner, params, "params")
   checks.check_params(learner, target, "target")
   checks.check_inputs(learner, x, "x")
+  checks.check_finite("x", x)
   width = learner.num_outputs(x)
 
   def directions(x_one: Array) -> Array:

@@ -115,3 +115,10 @@ def test_directions_outside_the_span_of_the_pool_are_out_of_reach(x64):
   basis = np.linalg.svd(x)[2][2:]
   found = last.unreachable_distance(learner, params, target, x)
   np.testing.assert_allclose(found, np.linalg.norm(basis @ np.ones(4)), rtol=1e-9)
+
+
+def test_examples_that_are_no_numbers_are_refused():
+  learner = last.learners.least_squares(2, learning_rate=0.1, bias=False)
+  params = {"weights": jnp.zeros((2, 1))}
+  with pytest.raises(ValueError, match="x holds NaN or infinite values"):
+    last.unreachable_distance(learner, params, params, np.array([[1.0, np.nan]]))
