@@ -96,23 +96,6 @@ class ResultsDiffer(Exception):
   """The two sides did not compute the same, so their times cannot be compared."""
 
 
-def measure(
-  name: str, run: Callable[[], Any], repetitions: int = 7, warmups: int = 1, timer: Timer = time.perf_counter
-) -> Timing:
-  """Times a function on its own.
-
-  Args:
-    name: for tables.
-    run: what is timed. It must not have been called before, for the compile time to mean anything.
-    repetitions: how many timed calls, after the first and the warm-ups.
-    warmups: how many calls after the first are not counted.
-    timer: seconds, from any start.
-  """
-  _check_counts(repetitions, warmups)
-  first = _warm_up(run, warmups, timer)
-  return _timing(name, first, [_time(run, timer) for _ in range(repetitions)])
-
-
 def compare(
   job: str,
   problem: Mapping[str, Any],

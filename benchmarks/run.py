@@ -11,19 +11,19 @@ import os
 import pathlib
 import platform
 import sys
-import tempfile
 from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
 import jax
 from absl import flags
-from rich.console import Console
 from rich.table import Table
 
 import last_jax as last
 from benchmarks import harness, jobs, torch_baseline
-from launch.command import UsageError, run_command
+from last_jax.data.files import replaced
+from last_jax.report import check_writable
+from launch.command import UsageError, make_console, run_command
 
 _FAILED = 1
 
@@ -81,9 +81,7 @@ def main(values: flags.FlagValues) -> int:
       print(f"error: {job.name}: both sides do not teach the same: {error}", file=sys.stderr)
       return _FAILED
     results.append(result)
-  # Where nobody looks, there is no window to fit into.
-  console = Console() if sys.stdout.isatty() else Console(width=160)
-  console.print(make_table(results))
+  make_console().print(make_table(results))
   if facts["load_per_core"] is not None and facts["load_per_core"] > 0.5:
     print(f"Others were using this machine (load per core {facts['load_per_core']:.1f}): do not trust the ratios.")
   report = {"machine": facts, "tiny": values.tiny, "results": [result.to_json() for result in results]}
@@ -115,11 +113,9 @@ def _files(json_file: str | None, directory: str | None) -> list[pathlib.Path]:
     if file.is_dir():
       raise UsageError(f"{file} is a directory: --json takes a file, --out a directory")
     try:
-      file.parent.mkdir(parents=True, exist_ok=True)
+      check_writable(file.parent)
     except OSError as error:
       raise UsageError(f"cannot write to {file.parent}: {error.strerror}") from error
-    if not os.access(file.parent, os.W_OK):
-      raise UsageError(f"cannot write to {file.parent}: permission denied")
   return files
 
 
@@ -177,19 +173,9 @@ def _ratio(result: harness.Comparison) -> str:
 
 def write_json(file: pathlib.Path, value: Any) -> None:
   """Writes all of it or nothing: who reads meanwhile sees the old file or the new one."""
-  with tempfile.NamedTemporaryFile(
-    "w", encoding="utf-8", dir=file.parent, prefix=f".{file.name}.", delete=False
-  ) as temporary:
-    try:
-      json.dump(value, temporary, indent=2, allow_nan=False)
-      temporary.write("\n")
-      temporary.close()
-      os.chmod(temporary.name, 0o644)  # Temporary files are for their owner's eyes only.
-      os.replace(temporary.name, file)
-    except BaseException:
-      temporary.close()
-      os.unlink(temporary.name)
-      raise
+  text = json.dumps(value, indent=2, allow_nan=False)
+  with replaced(file) as temporary:
+    temporary.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ PyTorch is imported when it is used: everything else works without it.
 """
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,11 +22,7 @@ Returned = TypeVar("Returned")
 
 def is_installed() -> bool:
   """Whether there is a PyTorch to compare with."""
-  try:
-    import torch  # noqa: F401
-  except ImportError:
-    return False
-  return True
+  return importlib.util.find_spec("torch") is not None
 
 
 @dataclasses.dataclass(frozen=True)

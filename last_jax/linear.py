@@ -77,9 +77,7 @@ def closed_form_labels(
   free = jnp.where(scale == 0, truth, free)  # x = 0: no label has any effect.
   if not constraint.discrete:
     return constraint.projection(learner.loss, outputs, truth)(free)
-  class_labels = learner.loss.class_labels_like(truth)
-  gaps = jnp.sum((free[:, None] - class_labels[None]) ** 2, -1)  # [n, C]
-  return class_labels[jnp.argmin(gaps, 1)]
+  return learner.loss.nearest_class_labels(free)
 
 
 def drift_outputs(learner: Learner, student: Student, x: Array, outputs: Array) -> Array:

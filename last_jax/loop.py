@@ -257,10 +257,8 @@ def _within_tolerance(task: Task, student: Student) -> Array:
 
 
 def _make_recorder(learner: Learner, task: Task, plan: Plan, truth: Array) -> Callable[[Params], dict[str, Any]]:
-  test_truth = None
-  if "accuracy" in plan.metrics:
-    assert task.test is not None, "a plan has accuracy only with a test pool"
-    test_truth = learner.encode(task.test.x, task.test.y)
+  test = task.test if "accuracy" in plan.metrics else None
+  test_truth: Any = None if test is None else learner.encode(test.x, test.y)
 
   def record(params: Params) -> dict[str, Any]:
     """Nothing is computed here that is not recorded."""
@@ -269,8 +267,8 @@ def _make_recorder(learner: Learner, task: Task, plan: Plan, truth: Array) -> Ca
       values["distance"] = jnp.sqrt(synthesis.squared_distance(params, task.target))
     if "objective" in plan.metrics:
       values["objective"] = learner.objective(params, task.pool.x, truth)
-    if task.test is not None and test_truth is not None:
-      values["accuracy"] = learner.accuracy(params, task.test.x, test_truth)
+    if test is not None:
+      values["accuracy"] = learner.accuracy(params, test.x, test_truth)
     if plan.probe is not None:
       values["probe"] = plan.probe(params)
     return values

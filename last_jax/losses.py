@@ -53,6 +53,12 @@ class Loss:
     """The same, with the length and dtype of `labels [..., K]`."""
     return jnp.asarray(self.class_labels(labels.shape[-1]), labels.dtype)
 
+  def nearest_class_labels(self, labels: Array) -> Array:
+    """For each of `labels [m, K]` the class label that is nearest to it, the first of several: `[m, K]`."""
+    class_labels = self.class_labels_like(labels)
+    gaps = jnp.sum((labels[:, None] - class_labels[None]) ** 2, -1)  # [m, C]
+    return class_labels[jnp.argmin(gaps, 1)]
+
   def predict_all(self, outputs: Array) -> Array:
     """What the learner itself would label its examples, `[m, K] -> [m, K]`."""
     if self.predict is None:

@@ -264,13 +264,10 @@ def _labels_numerically(
   A local minimum of G, and never worse than the label of the set that is nearest to the ground truth.
   """
   if constraint.discrete:
-    class_labels = learner.loss.class_labels_like(truth)
-    gaps = jnp.sum((truth[:, None] - class_labels[None]) ** 2, -1)
-    candidates = jnp.stack(
-      [class_labels[jnp.argmin(gaps, 1)], best_labels(learner.loss, constraint, expand_at(truth), outputs, truth)]
-    )
+    best = best_labels(learner.loss, constraint, expand_at(truth), outputs, truth)
+    candidates = jnp.stack([learner.loss.nearest_class_labels(truth), best])
     if truth.shape[0] == 1:  # Few enough to try every class through the optimizer itself.
-      candidates = jnp.concatenate([candidates, class_labels[:, None]])
+      candidates = jnp.concatenate([candidates, learner.loss.class_labels_like(truth)[:, None]])
     return candidates[jnp.argmin(jax.lax.map(distance, candidates))]
 
   def improve(labels: Array, _: Any) -> tuple[Array, None]:

@@ -57,6 +57,14 @@ def run_command(
     return INTERRUPTED
 
 
+def make_console() -> Any:
+  """A rich console that does not fold tables when nobody is watching."""
+  from rich.console import Console
+
+  console = Console(highlight=False)
+  return console if console.is_terminal else Console(highlight=False, width=160)
+
+
 def _parse(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
   try:
     rest = flag_values(list(arguments))[1:]

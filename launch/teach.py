@@ -38,7 +38,7 @@ from launch import command
 from launch.chunks import Taught, teach_in_chunks
 from launch.teach_learner import ACTIVATIONS, LEARNERS
 from launch.teach_methods import TEACHERS
-from launch.teach_output import make_console, make_progress, make_table, summarize, write_files
+from launch.teach_output import make_progress, make_table, summarize, write_files
 from launch.teach_setup import DATASETS, FILE_LEARNING_RATE, LEARNING_RATES, Setup, prepare
 
 
@@ -139,7 +139,7 @@ def run() -> int:
 
 def _teach(values: flags.FlagValues) -> int:
   prepare_cpu()
-  console = make_console()
+  console = command.make_console()
   with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
     with command.user_errors():
       setup = prepare(values)

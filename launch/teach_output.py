@@ -13,14 +13,6 @@ from launch.teach_setup import Setup
 FILES = ("config.json", "curves.npz", "summary.json", "curves.png", "lessons.npz")
 
 
-def make_console() -> Any:
-  """A rich console that does not fold tables when nobody is watching."""
-  from rich.console import Console
-
-  console = Console(highlight=False)
-  return console if console.is_terminal else Console(highlight=False, width=140)
-
-
 def make_progress(console: Any) -> Any:
   """A bar with the time left; it shows nothing unless it is watched."""
   from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn

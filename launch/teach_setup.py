@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import last_jax as last
 from last_jax import checks, report
 from last_jax.data.params import params_from_arrays
+from last_jax.models import param_shapes
 from launch import chunks
 from launch.teach_learner import build_learner
 from launch.teach_methods import CHOOSING, CLASS_SETS, NUMBER_SETS, Method, build_methods
@@ -147,7 +148,7 @@ def _find_target(
   facts: dict[str, Any] = {"from": "file" if dataset.target is not None else "fitted to the pool"}
   notes = []
   if dataset.target is not None:
-    target = params_from_arrays(_shapes(learner), dataset.target, f"--dataset={flags.dataset}: target")
+    target = params_from_arrays(param_shapes(learner.model), dataset.target, f"--dataset={flags.dataset}: target")
   else:
     with warnings.catch_warnings(record=True) as caught:
       warnings.simplefilter("always")
@@ -162,14 +163,10 @@ def _find_target(
   return target, facts, notes
 
 
-def _shapes(learner: last.learners.Learner) -> Any:
-  return jax.eval_shape(learner.init, jax.random.key(0))
-
-
 def _start(flags: Any, learner: last.learners.Learner, dataset: last.Dataset, key: jax.Array) -> Any:
   """Where the students start, with a leading [students] axis."""
   if dataset.init is not None:
-    init = params_from_arrays(_shapes(learner), dataset.init, f"--dataset={flags.dataset}: init")
+    init = params_from_arrays(param_shapes(learner.model), dataset.init, f"--dataset={flags.dataset}: init")
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (flags.students, *leaf.shape)), init)
   random = jax.vmap(learner.init)(jax.random.split(key, flags.students))
   return jax.tree.map(lambda leaf: flags.init_scale * leaf, random)

@@ -1,12 +1,13 @@
-"""Reading and writing of npz files, with no pickle ever loaded or written."""
+"""Reading and writing of npz files, with no pickle ever loaded or written; and files written whole or not at all."""
 
+import contextlib
 import io
 import os
 import pathlib
 import struct
 import uuid
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 import jax
@@ -67,14 +68,20 @@ def save_npz(path: str | os.PathLike[str], /, **arrays: Any) -> None:
       raise TypeError(
         f"{path}: array {name!r} has dtype {array.dtype}, which npz cannot hold: cast it to a plain dtype"
       )
+  with replaced(path) as temporary, open(temporary, "xb") as stream:
+    _write_archive(stream, concrete)
+
+
+@contextlib.contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+  """Gives the path of a new file, which takes the place of `path` once the block has ended without an error."""
   target = pathlib.Path(path)
-  # In the same folder, since replacing is atomic only within one file system; and opened here rather than by tempfile,
-  # which would leave the result readable to its owner only.
+  # In the same folder, since replacing is atomic only within one file system; and not opened by tempfile, which would
+  # leave the result readable to its owner only.
   temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
   try:
-    with open(temporary, "xb") as stream:
-      _write_archive(stream, concrete)
-      stream.flush()
+    yield temporary
+    with open(temporary, "rb") as stream:
       os.fsync(stream.fileno())
     os.replace(temporary, target)
   finally:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from last_jax.report.records import FilePath, replaced
+from last_jax.data.files import replaced
+from last_jax.report.records import FilePath
 from last_jax.report.statistics import mean_interval
 from last_jax.report.styles import method_style
 from last_jax.types import Params

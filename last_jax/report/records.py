@@ -7,13 +7,13 @@ import os
 import pathlib
 import platform
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from last_jax.data.files import save_npz
+from last_jax.data.files import replaced, save_npz
 
 FilePath = str | os.PathLike[str]
 
@@ -34,21 +34,6 @@ def write_json(path: FilePath, value: Any) -> None:
 def write_npz(path: FilePath, arrays: Mapping[str, Any]) -> None:
   """Writes arrays by name into a compressed npz file. Names may hold slashes: "sgd/distance"."""
   save_npz(path, **arrays)
-
-
-@contextlib.contextmanager
-def replaced(path: FilePath) -> Iterator[pathlib.Path]:
-  """Gives the path of a new file, which takes the place of `path` once the block has ended without an error."""
-  target = pathlib.Path(path)
-  # In the same folder, since replacing is atomic only within one file system.
-  temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-  try:
-    yield temporary
-    with open(temporary, "rb") as stream:
-      os.fsync(stream.fileno())
-    os.replace(temporary, target)
-  finally:
-    temporary.unlink(missing_ok=True)
 
 
 def check_writable(folder: FilePath) -> None:

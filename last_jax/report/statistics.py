@@ -22,7 +22,7 @@ def mean_interval(values: Any, confidence: float = 0.95) -> Interval:
   Returns:
     Mean and half-width, each of shape `[...]`. Both are NaN where a value is not finite.
   """
-  from scipy.special import stdtrit  # type: ignore[import-untyped, unused-ignore]  # Comes with scikit-learn.
+  from scipy.special import stdtrit
 
   samples = np.asarray(values, np.float64)
   if samples.ndim == 0 or samples.shape[0] == 0:

@@ -83,11 +83,7 @@ class SelfLabelled:
     """Pseudo-labels, `[m, K]`."""
     loss = view.learner.loss
     predictions = loss.predict_all(view.learner.apply(view.student.params, view.x[index]))
-    if not self.hard:
-      return predictions
-    class_labels = loss.class_labels_like(predictions)
-    gaps = jnp.sum((predictions[:, None] - class_labels[None]) ** 2, -1)
-    return class_labels[jnp.argmin(gaps, 1)]
+    return loss.nearest_class_labels(predictions) if self.hard else predictions
 
 
 def _check_classifier(learner: Learner, teacher: str) -> None:

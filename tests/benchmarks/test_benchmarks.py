@@ -6,6 +6,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -45,12 +46,18 @@ def side(run, name="side", outcome=None):
   return harness.Side(name, run, lambda: {"value": np.ones(3)} if outcome is None else outcome)
 
 
+def measure(run, repetitions=1, warmups=1, timer=time.perf_counter):
+  """The timing of one side alone."""
+  settings = {"repetitions": repetitions, "warmups": warmups, "timer": timer}
+  return harness.compare("job", {}, side(run, "ours"), [], {}, **settings).ours
+
+
 # --- Arithmetic of the harness.
 
 
 def test_compiling_is_told_apart_from_running():
   clock = Clock()
-  timing = harness.measure("ours", clock.takes(12.0, 7.0, 2.0, 1.0, 4.0, 3.0, 5.0), 5, warmups=1, timer=clock)
+  timing = measure(clock.takes(12.0, 7.0, 2.0, 1.0, 4.0, 3.0, 5.0), 5, warmups=1, timer=clock)
   assert timing.seconds == (2.0, 1.0, 4.0, 3.0, 5.0)  # Neither the first call nor the warm-up.
   assert timing.median == 3.0
   assert (timing.lower_quartile, timing.upper_quartile, timing.fastest) == (2.0, 4.0, 1.0)
@@ -59,12 +66,12 @@ def test_compiling_is_told_apart_from_running():
 
 def test_compile_time_is_never_negative():
   clock = Clock()
-  assert harness.measure("ours", clock.takes(1.0, 2.0, 2.0), 1, warmups=1, timer=clock).compile_seconds == 0.0
+  assert measure(clock.takes(1.0, 2.0, 2.0), 1, warmups=1, timer=clock).compile_seconds == 0.0
 
 
 def test_a_single_repetition_is_its_own_quartiles():
   clock = Clock()
-  timing = harness.measure("ours", clock.takes(1.0, 2.0), 1, warmups=0, timer=clock)
+  timing = measure(clock.takes(1.0, 2.0), 1, warmups=0, timer=clock)
   assert timing.lower_quartile == timing.median == timing.upper_quartile == 2.0
 
 
@@ -115,14 +122,14 @@ def test_results_are_waited_for():
       Pending.waited += 1
       return self
 
-  harness.measure("ours", Pending, repetitions=3, warmups=1)
+  measure(Pending, repetitions=3, warmups=1)
   assert Pending.waited == 5
 
 
 @pytest.mark.parametrize(("settings", "message"), [({"repetitions": 0}, "repetitions"), ({"warmups": -1}, "warmups")])
 def test_counts_are_checked(settings, message):
   with pytest.raises(ValueError, match=message):
-    harness.measure("ours", lambda: None, **settings)
+    measure(lambda: None, **settings)
 
 
 # --- Equality.
@@ -285,7 +292,7 @@ def test_the_command_prints_a_table_and_writes_json(tmp_path, capsys):
 
 def test_a_table_shows_quartiles_and_what_is_missing():
   clock = Clock()
-  timing = harness.measure("ours", clock.takes(1.0, 0.5), 1, warmups=0, timer=clock)
+  timing = measure(clock.takes(1.0, 0.5), 1, warmups=0, timer=clock)
   table = run.make_table([harness.Comparison("job", {"sizes": {"students": 2}}, timing)])
   cells = [list(column.cells) for column in table.columns]
   assert cells == [["job"], ["2 students"], [r"500.0 \[500.0, 500.0]"], ["0.50"], ["-"], ["-"], ["-"]]
