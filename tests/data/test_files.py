@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from last_jax import data
 from last_jax.data.files import read_arrays
 from last_jax.types import Dataset
+from tests.data.samples import read_or_refuse
 
 X = np.arange(12.0, dtype=np.float32).reshape(6, 2)
 Y = np.array([0, 1, 0, 1, 1, 0], np.int32)
@@ -313,11 +314,8 @@ class TestBadFile:
         changed = bytearray(content)
         changed[place] ^= 1 << bit
         damaged.write_bytes(changed)
-        try:
-          arrays = read_arrays(damaged)
-        except ValueError as error:
-          assert str(damaged) in str(error)  # noqa: PT017 (both outcomes are right)
-        else:
+        arrays = read_or_refuse(read_arrays, damaged)
+        if arrays is not None:
           harmless += 1
           assert {name: array.tobytes() for name, array in arrays.items()} == {
             name: array.tobytes() for name, array in expected.items()
@@ -375,11 +373,8 @@ class TestBadFile:
     changed[drawn.draw(st.integers(0, len(content) - 1))] ^= drawn.draw(st.integers(1, 255))
     damaged = path.with_name("damaged.npz")
     damaged.write_bytes(changed)
-    try:
-      loaded = data.load_npz(damaged)
-    except ValueError as error:
-      assert str(damaged) in str(error)  # noqa: PT017 (both outcomes are right)
-    else:
+    loaded = read_or_refuse(data.load_npz, damaged)
+    if loaded is not None:
       assert jax.tree.structure(loaded) == jax.tree.structure(dataset)
       jax.tree.map(np.testing.assert_array_equal, loaded, dataset)
 
@@ -390,7 +385,4 @@ class TestBadFile:
     content[drawn.draw(st.integers(0, len(content) - 1))] = drawn.draw(st.integers(0, 255))
     path = whole[0].with_name("crafted.npz")
     write_zip(path, [("x.npy", bytes(content)), ("y.npy", npy_bytes(Y))])
-    try:
-      data.load_npz(path)
-    except (ValueError, TypeError) as error:
-      assert str(path) in str(error)  # noqa: PT017
+    read_or_refuse(data.load_npz, path, (ValueError, TypeError))

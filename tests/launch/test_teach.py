@@ -1,12 +1,9 @@
-"""The command `launch.teach`: what it writes is what the library computes, and what is wrong is said in one line."""
+"""The command `launch.teach`: what it writes is what the library computes, and stopping it keeps what is finished."""
 
 import json
 import os
-import pathlib
 import shlex
 import signal
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -18,37 +15,7 @@ from last_jax import data
 from last_jax.data.files import read_arrays
 from launch import chunks, teach
 from launch.teach_methods import CLASS_SETS, build_methods
-
-ROOT = pathlib.Path(__file__).parents[2]
-FILES = {"config.json", "curves.npz", "summary.json", "curves.png"}
-
-
-def run(out, *flags):
-  """Runs the command in this process; gives its exit status."""
-  return teach.main(["teach", f"--out={out}", *flags])
-
-
-def start_process(flags, **settings):
-  # A shell that runs tests in the background has its children ignore SIGINT; this undoes it.
-  code = (
-    "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "runpy.run_module('launch.teach', run_name='__main__', alter_sys=True)"
-  )
-  return subprocess.Popen(
-    [sys.executable, "-c", code, *flags],
-    cwd=ROOT,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-    **settings,
-  )
-
-
-def run_process(*flags, **settings):
-  process = start_process(flags, **settings)
-  output, errors = process.communicate(timeout=300)
-  return process.returncode, output, errors
-
+from tests.launch.running import FILES, run, run_process, start_process
 
 # 23 steps in chunks of 4, with 3 left over.
 RUN = (
@@ -210,189 +177,6 @@ class TestMethods:
     names = self.names("--teacher=label_smoothing,distillation,self_training,self_training_hard")
     assert list(names) == ["label_smoothing", "distillation", "self_training", "self_training_hard"]
     assert len(set(names.values())) == 4
-
-
-OWN_LEARNERS = """
-import jax
-import last_jax as last
-
-def make(num_features, learning_rate, **others):
-  assert sorted(others) == ["num_outputs", "weight_decay"], others
-  init = lambda key: {"w": jax.random.normal(key, (num_features, others["num_outputs"]))}
-  return last.learners.from_apply(
-    init, lambda params, x: x @ params["w"], "softmax_cross_entropy", learning_rate=learning_rate
-  )
-
-def fails(num_features):
-  raise RuntimeError("no such thing")
-
-def other_type(learning_rate):
-  return learning_rate
-"""
-
-
-@pytest.fixture
-def own_module(tmp_path, monkeypatch):
-  (tmp_path / "own_learners.py").write_text(OWN_LEARNERS)
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(sys, "path", [*sys.path])
-  yield "own_learners"
-  sys.modules.pop("own_learners", None)
-
-
-def moons_file(path, **arrays):
-  dataset = data.half_moons(3, per_class=20)
-  data.save_npz(path, x=dataset.train.x, y=dataset.train.y, **arrays)
-  return path
-
-
-class TestOwnDataAndModels:
-  def test_target_and_start_flat_or_by_leaf(self, tmp_path):
-    target, init = {"weights": np.array([[1.0], [-2.0]]), "bias": np.array([0.5])}, np.array([3.0, 4.0, 5.0])
-    flat = moons_file(tmp_path / "flat.npz", target=np.array([0.5, 1.0, -2.0]), init=init)
-    leaves = {f"target/{name}": array for name, array in target.items()}
-    by_leaf = moons_file(tmp_path / "leaf.npz", **leaves, **{"init/bias": init[:1], "init/weights": init[1:, None]})
-    curves = []
-    for path in (flat, by_leaf):
-      # An earlier run left lessons; these curves have none, so they must not stay.
-      (tmp_path / "lessons.npz").write_bytes(b"old")
-      flags = ("--teacher=sgd", "--students=2", "--steps=3", "--init_scale=2", f"--out={tmp_path}")
-      assert run(tmp_path, f"--dataset={path}", *flags) == 0
-      assert not (tmp_path / "lessons.npz").exists()
-      curves.append(read_arrays(tmp_path / "curves.npz"))
-    for name, values in curves[0].items():
-      np.testing.assert_array_equal(values, curves[1][name])
-    np.testing.assert_allclose(curves[0]["sgd/distance"][:, 0], np.sqrt(2.5**2 + 3**2 + 7**2), rtol=1e-6)
-    assert set(curves[0]) == {"step", "sgd/distance", "sgd/objective"}  # No test pool, no accuracy.
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert len(config["data"]["sha256"]) == 64
-
-  def test_own_learner_in_float64(self, tmp_path, own_module, capsys):
-    path = moons_file(tmp_path / "moons.npz")
-    flags = ("--teacher=sgd", "--students=2", "--steps=2", "--x64", "--mu=0.5", "--momentum=0.9")
-    assert run(tmp_path / "out", f"--dataset={path}", f"--learner={own_module}:make", *flags) == 0
-    assert read_arrays(tmp_path / "out" / "curves.npz")["sgd/distance"].dtype == np.float64
-    assert jnp.zeros(()).dtype == jnp.float32  # What a run asks for does not outlive it.
-    output = capsys.readouterr().out
-    assert "--mu has no effect" in output
-    assert "--momentum has no effect" in output
-    assert "no label can teach" not in output  # That is worked out for linear learners only.
-
-  @pytest.mark.parametrize(
-    ("learner", "message"),
-    [
-      ("own_learners:absent", "no attribute 'absent'"),
-      ("absent_module:make", "No module named 'absent_module'"),
-      ("own_learners:fails", "raised RuntimeError: no such thing"),
-      ("own_learners:other_type", "must return a Learner"),
-    ],
-  )
-  def test_bad_own_learner(self, tmp_path, own_module, capsys, learner, message):
-    assert run(tmp_path, f"--learner={learner}") == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: --learner={learner}")
-    assert message in error
-
-  def test_regression(self, tmp_path, capsys):
-    flags = ("--teacher=greedy", "--constraint=magnitude:0.5:1:prediction", "--students=2", "--steps=2")
-    assert run(tmp_path, "--dataset=regression", *flags) == 0
-    assert "greedy:magnitude:0.5:1:prediction/distance" in read_arrays(tmp_path / "curves.npz")
-    output = capsys.readouterr().out
-    assert "LAST (r=0.5, p=1, around prediction)" in output
-    assert "acc." not in output
-
-
-BAD = [
-  (["--teacher=sgd,nobody"], ["--teacher='nobody'", "sgd", "mixed"]),
-  (["--teacher="], ["--teacher is empty"]),
-  (["--dataset=full_moons"], ["--dataset='full_moons'", "half_moons"]),
-  (["--dataset=absent.npz"], ["--dataset=absent.npz", "no such file"]),
-  (["--learner=forest"], ["--learner='forest'", "logistic", "module:function"]),
-  (["--constraint=sphere"], ["--constraint=sphere", "simplex"]),
-  (["--constraint=magnitude"], ["--constraint=magnitude", "RADIUS"]),
-  (["--constraint=magnitude:-1"], ["--constraint=magnitude:-1", "positive"]),
-  (["--constraint=magnitude:one"], ["--constraint=magnitude:one", "numbers"]),
-  (["--constraint=magnitude:1:3"], ["--constraint=magnitude:1:3", "1, 2 or inf"]),
-  (["--constraint=magnitude:1:2:origin"], ["--constraint=magnitude:1:2:origin", "prediction"]),
-  (["--constraint=one_hot:1"], ["--constraint=one_hot:1", "no radius"]),
-  (["--dataset=regression", "--constraint=one_hot"], ["--constraint=one_hot", "numbers"]),
-  (["--dataset=regression", "--constraint=simplex:0.1"], ["--constraint=simplex:0.1", "numbers"]),
-  (["--dataset=regression", "--teacher=label_smoothing"], ["--teacher=label_smoothing", "classifiers"]),
-  (["--dataset=regression", "--learner=softmax"], ["--learner=softmax", "least_squares"]),
-  (["--dataset=regression", "--learner=logistic"], ["--learner=logistic", "least_squares"]),
-  (["--dataset=mnist", "--digits=1,2,3", "--learner=logistic"], ["--learner=logistic", "--dataset=mnist"]),
-  (["--dataset=mnist", "--digits=3,x"], ["--digits=3,x"]),
-  (["--dataset=mnist", "--num_features=0"], ["--learner=logistic", "[28, 28, 1]"]),
-  (["--dataset=mnist", "--mnist_folder=absent"], ["--mnist_folder=absent"]),
-  (["--learner=mlp", "--hidden=0"], ["--hidden=0"]),
-  (["--activation=step"], ["--activation=step", "relu"]),
-  (["--nesterov"], ["--nesterov", "--momentum"]),
-  (["--momentum=2"], ["--momentum"]),
-  (["--teacher=label_smoothing", "--mu=2"], ["--mu"]),
-  (["--teacher=distillation", "--temperature=0"], ["--temperature"]),
-  (["--learning_rate=0"], ["--learning_rate"]),
-  (["--weight_decay=-1"], ["--weight_decay"]),
-  (["--init_scale=-1"], ["--init_scale"]),
-  (["--tolerance=0"], ["--tolerance"]),
-  (["--steps=0"], ["--steps=0"]),
-  (["--steps=many"], ["--steps=many"]),
-  (["--students=-2"], ["--students=-2"]),
-  (["--seed=99999999999"], ["--seed=99999999999"]),
-  (["--teecher=sgd"], ["teecher"]),
-  (["sgd"], ["'sgd'", "--name=value"]),
-  (["--teacher=imt", "--batch_size=801"], ["--teacher=imt", "batch_size=801"]),
-]
-
-
-class TestErrors:
-  @pytest.mark.parametrize(("flags", "parts"), BAD, ids=[" ".join(flags) for flags, _ in BAD])
-  def test_one_line_that_names_the_flag(self, tmp_path, monkeypatch, capsys, flags, parts):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "curves.npz").write_bytes(b"earlier")
-    assert run(tmp_path, *flags) == 2
-    shown = capsys.readouterr()
-    assert shown.err.startswith("error: ")
-    assert shown.err.count("\n") == 1
-    for part in parts:
-      assert part in shown.err
-    assert os.listdir(tmp_path) == ["curves.npz"]
-    assert (tmp_path / "curves.npz").read_bytes() == b"earlier"
-
-  @pytest.mark.parametrize(
-    ("arrays", "parts"),
-    [
-      ({"target": np.zeros(4)}, ["target has shape [4]", "3 numbers", "bias [1], weights [2, 1]"]),
-      ({"init": np.zeros(4)}, ["init has shape [4]"]),
-      ({"target/bias": np.zeros(1)}, ["target lacks weights"]),
-    ],
-  )
-  def test_parameters_that_do_not_fit(self, tmp_path, capsys, arrays, parts):
-    path = moons_file(tmp_path / "moons.npz", **arrays)
-    assert run(tmp_path / "out", f"--dataset={path}", "--teacher=sgd", "--students=2", "--steps=2") == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: --dataset={path}: ")
-    for part in parts:
-      assert part in error
-
-  def test_label_vectors_need_a_learner(self, tmp_path, capsys):
-    data.save_npz(tmp_path / "vectors.npz", x=np.eye(3), y=np.eye(3))
-    assert run(tmp_path, f"--dataset={tmp_path / 'vectors.npz'}") == 2
-    assert "--learner is missing" in capsys.readouterr().err
-
-  def test_out_is_a_file(self, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(last, "fit_target", lambda *_, **__: pytest.fail("must not compute"))
-    (tmp_path / "file").write_text("")
-    for out in (tmp_path / "file", tmp_path / "file" / "below"):
-      assert run(out) == 2
-      assert capsys.readouterr().err.startswith(f"error: --out={out} cannot be written to")
-
-  def test_no_device_is_touched_before_flags_are_parsed(self):
-    # Any use of a device fails on a platform that does not exist.
-    status, output, errors = run_process("--help", env=os.environ | {"JAX_PLATFORMS": "nowhere"})
-    assert (status, errors) == (0, "")
-    assert "python -m launch.teach --dataset=mine.npz" in output
-    for name in teach.make_flags():
-      assert f"--{name}" in output or f"--[no]{name}" in output
 
 
 class TestStopping:

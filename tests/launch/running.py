@@ -1,0 +1,37 @@
+"""Running `launch.teach`, in this process or in one of its own."""
+
+import pathlib
+import subprocess
+import sys
+
+from launch import teach
+
+ROOT = pathlib.Path(__file__).parents[2]
+FILES = {"config.json", "curves.npz", "summary.json", "curves.png"}
+
+
+def run(out, *flags):
+  """Runs the command in this process; gives its exit status."""
+  return teach.main(["teach", f"--out={out}", *flags])
+
+
+def start_process(flags, **settings):
+  # A shell that runs tests in the background has its children ignore SIGINT; this undoes it.
+  code = (
+    "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "runpy.run_module('launch.teach', run_name='__main__', alter_sys=True)"
+  )
+  return subprocess.Popen(
+    [sys.executable, "-c", code, *flags],
+    cwd=ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    **settings,
+  )
+
+
+def run_process(*flags, **settings):
+  process = start_process(flags, **settings)
+  output, errors = process.communicate(timeout=300)
+  return process.returncode, output, errors
