@@ -140,7 +140,7 @@ class _Carry(NamedTuple):
   hitting_time: Array | None  # [] -1 until the tolerance is reached.
 
 
-def _run(
+def run_inline(
   key: Key,
   learner: Learner,
   teacher: Teacher,
@@ -150,7 +150,7 @@ def _run(
   *,
   plan: Plan,
 ) -> Result:
-  """The compiled part of `teach`."""
+  """The compiled part of `teach`. To be called while something else is traced, as training does; otherwise `run`."""
   init_key, proposal_key, teacher_key = jax.random.split(key, 3)
   if resume is None:
     student = learner.start(learner.init(init_key) if init is None else init)
@@ -229,7 +229,12 @@ def _run(
   )
 
 
-run = jax.jit(_run, static_argnames="plan")
+run = jax.jit(run_inline, static_argnames="plan")
+
+
+def go_on_from(student: Student, step: Array, hitting_time: Array | None = None) -> Result:
+  """A result to resume from, with nothing in it that is not needed for that: `step [1]` iterations were taken."""
+  return Result(step, None, None, None, None, hitting_time, None, student)
 
 
 def propose(key: Key, steps: Array, batch_size: int, pool_size: int) -> Array:

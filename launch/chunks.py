@@ -55,11 +55,6 @@ def chunk_length(steps: int, record_every: int) -> int:
   return min(steps, size * record_every)
 
 
-def _latest(step: jax.Array, student: last.Student, hitting_time: jax.Array | None) -> last.Result:
-  """A result to go on from, with nothing in it that is not needed for that."""
-  return last.Result(step, None, None, None, None, hitting_time, None, student)
-
-
 class _Course:
   """One teacher in a classroom: the program that goes on by some steps, and what it is called with."""
 
@@ -80,7 +75,7 @@ class _Course:
         resume=latest,
       )
       # Only what the next chunk needs is handed on: then all chunks, the first one too, share a program.
-      return result, _latest(result.step[:, -1:], result.student, result.hitting_time)
+      return result, loop.go_on_from(result.student, result.step[:, -1:], result.hitting_time)
 
     # All that is large is an argument: what a program closes over is copied into it.
     self._advance = jax.jit(advance, static_argnames="steps")
@@ -89,7 +84,7 @@ class _Course:
     students = room.keys.shape[0]
     unmet = None if room.tolerance is None else jnp.full(students, -1)
     student = jax.vmap(room.learner.start)(room.init)
-    self._latest = _latest(jnp.zeros((students, 1), int), student, unmet)
+    self._latest = loop.go_on_from(student, jnp.zeros((students, 1), int), unmet)
 
   def trace(self, steps: int) -> Any:
     """The program for so many steps, not compiled yet."""

@@ -83,7 +83,7 @@ def test_a_metric_that_is_not_recorded_is_not_computed():
   learner, pool, target = small_task()
   plan = loop.make_plan(learner, target, None, 20, 1, 10, False, None, ("distance", "objective"), None)
   task = loop.Task(pool, target, None, None)
-  run = jax.make_jaxpr(lambda key: loop._run(key, learner, last.teachers.sgd(), task, None, None, plan=plan))
+  run = jax.make_jaxpr(lambda key: loop.run_inline(key, learner, last.teachers.sgd(), task, None, None, plan=plan))
   assert sorted(products_with_the_pool(run(KEY).jaxpr, 40)) == [0, 1]
   nothing = last.teach(KEY, learner, last.teachers.sgd(), pool, target=target, steps=5, metrics=())
   assert nothing.distance is None

@@ -3,10 +3,12 @@
 from last_jax.teachers.base import OmniscientView, Selection, Synthesis, Teacher, Uniform, View
 from last_jax.teachers.fixed import distillation, label_smoothing, self_training, sgd
 from last_jax.teachers.greedy import greedy
+from last_jax.teachers.policy import Policy, policy
 from last_jax.teachers.selection import imt, mixed
 
 __all__ = [
   "OmniscientView",
+  "Policy",
   "Selection",
   "Synthesis",
   "Teacher",
@@ -17,6 +19,7 @@ __all__ = [
   "imt",
   "label_smoothing",
   "mixed",
+  "policy",
   "self_training",
   "sgd",
 ]

@@ -1,0 +1,109 @@
+"""What a policy network looks at: the state features of the paper's parameterized teachers.
+
+Two kinds: *own* features differ between the examples of a batch, *shared* ones belong to the student and are the same for
+all of them. A feature that needs w* takes an `OmniscientView`; the others take a `View`, in which there is none.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+
+from last_jax import checks
+from last_jax.teachers.base import OmniscientView, View
+from last_jax.types import Array
+
+
+class Inputs(NamedTuple):
+  """Numbers for a network, or what shifts and scales them."""
+
+  own: Array  # [m, own], or [own].
+  shared: Array  # [shared]
+
+
+def _x(view: View, index: Array) -> Array:
+  return view.x[index].reshape(index.shape[0], -1)
+
+
+def _label(view: View, index: Array) -> Array:
+  return view.truth[index]
+
+
+def _prediction(view: View, index: Array) -> Array:
+  return view.learner.loss.predict_all(view.learner.apply(view.student.params, view.x[index]))
+
+
+def _params(view: View) -> Array:
+  return ravel_pytree(view.student.params)[0]
+
+
+def _target(view: OmniscientView) -> Array:
+  return ravel_pytree(view.target)[0]
+
+
+def _progress(view: OmniscientView, index: Array, candidates: Array) -> Array:
+  """<w* - w, gradient under the label>, for each of the candidate labels `[m, A, K]`: `[m, A]`.
+
+  The gradient is J'u, so this is <J (w* - w), u>: one product with the Jacobian serves all labels.
+  """
+  way = optax.tree.sub(view.target, view.student.params)
+  outputs, moved = jax.jvp(lambda w: view.learner.apply(w, view.x[index]), (view.student.params,), (way,))  # [m, K]
+  gradient = jax.vmap(jax.vmap(view.learner.loss.output_gradient, (None, 0)))(outputs, candidates)  # [m, A, K]
+  return jnp.sum(gradient * moved[:, None], -1)
+
+
+_OWN: dict[str, Callable[..., Array]] = {"x": _x, "label": _label, "prediction": _prediction, "progress": _progress}
+_SHARED: dict[str, Callable[..., Array]] = {"params": _params, "target": _target}
+_OMNISCIENT = frozenset({"target", "progress"})
+NAMES = (*_OWN, *_SHARED)
+
+UNROLLED = ("x", "label", "params", "target", "prediction")
+REINFORCE = ("params", "progress")
+BLACK_BOX = ("x", "label", "params", "prediction")
+
+
+def need_target(names: Sequence[str]) -> bool:
+  """Whether one of these features needs w*."""
+  return not _OMNISCIENT.isdisjoint(names)
+
+
+def check_features(names: Any, *, actions: bool, omniscient: bool) -> tuple[str, ...]:
+  """Raises, saying what would be right, unless these features can be had; returns their names.
+
+  Args:
+    names: what the user asked for.
+    actions: whether there is a set of actions.
+    omniscient: whether there is a target.
+  """
+  names = (names,) if isinstance(names, str) else tuple(names)
+  for name in names:
+    checks.check_name("features", name, NAMES)
+  if not names or len(set(names)) < len(names):
+    raise ValueError(f"features must name some of {', '.join(NAMES)}, each once, but it is {names}")
+  if "progress" in names and not actions:
+    raise ValueError("features: 'progress' is one number per action, so it needs a set of actions")
+  if need_target(names) and not omniscient:
+    black_box = [name for name in names if name not in _OMNISCIENT]
+    raise ValueError(f"features {names} need a target, and there is none: a black-box teacher may have {black_box}")
+  return names
+
+
+def observe(names: Sequence[str], view: Any, index: Array, candidates: Array | None) -> Inputs:
+  """The features of the examples `index [m]`, in the order of `names`.
+
+  Args:
+    names: as checked by `check_features`.
+    view: an `OmniscientView` if a feature needs one, or a `View`.
+    index: `[m]`.
+    candidates: the labels to choose from, `[m, A, K]`, where there is a choice.
+  """
+  dtype = view.truth.dtype
+  own = [jnp.zeros((index.shape[0], 0), dtype)]
+  for name in names:
+    if name in _OWN:
+      own.append(_OWN[name](view, index, candidates) if name == "progress" else _OWN[name](view, index))
+  shared = [jnp.zeros(0, dtype), *(_SHARED[name](view) for name in names if name in _SHARED)]
+  return Inputs(jnp.concatenate(own, 1), jnp.concatenate(shared))

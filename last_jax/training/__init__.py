@@ -1,0 +1,18 @@
+"""Training of parameterized teachers."""
+
+from last_jax.training.reinforce import make_reinforce, train_reinforce
+from last_jax.training.starts import near
+from last_jax.training.trainer import Log, State, Trainer, train
+from last_jax.training.unrolled import make_unrolled, train_unrolled
+
+__all__ = [
+  "Log",
+  "State",
+  "Trainer",
+  "make_reinforce",
+  "make_unrolled",
+  "near",
+  "train",
+  "train_reinforce",
+  "train_unrolled",
+]

@@ -1,0 +1,170 @@
+"""Policy gradient: the label is an action, drawn by its probability, and good ones are made more probable.
+
+    grad J  ~  (1/N) sum_i sum_t  grad log pi(a_t | s_t)  sum_{tau >= t} gamma^tau (r_tau - b)
+
+Students are taught by the package's own loop, without gradients. The states they went through and the labels they were
+shown are kept, and the probabilities of those labels are computed again, all at once, to be differentiated.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from last_jax import checks
+from last_jax.teachers import features as features_
+from last_jax.teachers import outputs
+from last_jax.teachers.base import OmniscientView, View
+from last_jax.teachers.policy import Policy
+from last_jax.training import rewards
+from last_jax.training import trainer as trainer_
+from last_jax.training.rewards import Problem, Reward
+from last_jax.training.trainer import Log, Trainer
+from last_jax.types import STATIC, Array, Key, Lessons, Params, Pool, Student
+
+
+class Path(NamedTuple):
+  """What one student went through in an episode."""
+
+  params: Params  # [T, ...] before each step.
+  lessons: Lessons  # [T, m]
+  rewards: Array  # [T] after each step.
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Reinforce:
+  """Settings of the method; see `train_reinforce`."""
+
+  reward: Reward
+  discount: Array | float
+  baseline: Array | float | None  # None: the mean of the other students' returns.
+  horizon: int = dataclasses.field(metadata=STATIC)
+  batch_size: int = dataclasses.field(metadata=STATIC)
+
+  def episode(self, problem: Problem, policy: Policy, students: Student, keys: Key) -> tuple[Params, Student, dict]:
+    """The estimate of the gradient of -J, from one trajectory per student."""
+    paths, students = jax.vmap(lambda s, k: self._teach(problem, policy, s, k))(students, keys)
+    returns = self.returns(paths.rewards)  # [N, T]
+    truth = problem.learner.encode(problem.pool.x, problem.pool.y)
+
+    def surrogate(weights: Params) -> Array:
+      current = dataclasses.replace(policy, weights=weights)
+
+      def log_probability(params: Params, lesson: Lessons) -> Array:
+        view: Any = View(problem.learner, Student(params, None), problem.pool.x, truth, lesson.index[0], keys[0])
+        view = OmniscientView(*view, target=problem.target) if policy.omniscient else view
+        return jnp.sum(current.log_probabilities(view, lesson.index, lesson.label))
+
+      logs = jax.vmap(jax.vmap(log_probability))(paths.params, paths.lessons)  # [N, T]
+      return -jnp.mean(jnp.sum(logs * returns, 1))
+
+    loss = -jnp.mean(jnp.sum(paths.rewards, 1))
+    return jax.grad(surrogate)(policy.weights), students, {"loss": loss}
+
+  def returns(self, rewards: Array) -> Array:
+    """What followed each action, less the baseline: `[N, T]` from rewards `[N, T]` after steps 1..T."""
+    factors = self.discount ** jnp.arange(1, rewards.shape[1] + 1, dtype=rewards.dtype)
+
+    def sum_to_go(values: Array) -> Array:
+      return jnp.cumsum((values * factors[None])[:, ::-1], 1)[:, ::-1]
+
+    if self.baseline is not None:
+      return sum_to_go(rewards - self.baseline)
+    to_go = sum_to_go(rewards)
+    others = (jnp.sum(to_go, 0, keepdims=True) - to_go) / (rewards.shape[0] - 1)
+    return to_go - others  # No bias: the others' returns do not depend on this student's actions.
+
+  def _teach(self, problem: Problem, policy: Policy, student: Student, key: Key) -> tuple[Path, Student]:
+    lesson_key, measure_key = jax.random.split(key)
+    measure = self.reward.measure(problem, measure_key)
+    result = trainer_.teach_episode(
+      problem,
+      policy,
+      student,
+      lesson_key,
+      steps=self.horizon,
+      batch_size=self.batch_size,
+      probe=lambda w: (w, measure(w) if self.reward.every_step else None),
+      sample=True,
+      lessons=True,
+    )
+    params, measured = result.probe
+    measured = measured if self.reward.every_step else measure(result.params)[None]
+    before = jax.tree.map(lambda leaf: leaf[:-1], params)
+    return Path(before, result.lessons, self.reward.rewards(measured, self.horizon)), result.student
+
+  def score(self, problem: Problem, policy: Policy, student: Student, key: Key) -> Array:
+    """The sum of rewards where labels are not drawn, but the most probable: as the teacher will teach."""
+    lesson_key, measure_key = jax.random.split(key)
+    measure = self.reward.measure(problem, measure_key)
+    result = trainer_.teach_episode(
+      problem,
+      policy,
+      student,
+      lesson_key,
+      steps=self.horizon,
+      batch_size=self.batch_size,
+      probe=measure if self.reward.every_step else None,
+    )
+    measured = result.probe if self.reward.every_step else measure(result.params)[None]
+    return jnp.sum(self.reward.rewards(measured, self.horizon))
+
+
+def make_reinforce(
+  learner: Any,
+  pool: Pool,
+  *,
+  actions: Any,
+  target: Params | None = None,
+  validation: Pool | None = None,
+  starts: Any = None,
+  horizon: int = 100,
+  batch_size: int = 1,
+  students: int = 10,
+  reset: Any = 1.0,
+  reward: Any = None,
+  discount: Any = 0.999,
+  baseline: Any = None,
+  features: Sequence[str] | None = None,
+  hidden: Sequence[int] = (128, 128),
+  standardize: bool = True,
+  learning_rate: Any = 1e-3,
+  weight_decay: Any = 0.0,
+  optimizer: optax.GradientTransformation | None = None,
+  evaluate_every: int | None = 20,
+) -> Trainer:
+  """The trainer of `train_reinforce`, for who wants to train in pieces."""
+  problem = trainer_.make_problem(learner, pool, target, validation, starts)
+  if reward is None:
+    reward = rewards.loss() if target is None else rewards.distance()
+  if not hasattr(reward, "rewards"):
+    raise TypeError(f"reward must come from last_jax.rewards, as accuracy(), but it is {reward!r}")
+  reward.check(problem)
+  output = actions if hasattr(actions, "log_probabilities") else outputs.actions(actions)
+  checks.check_count("horizon", horizon)
+  checks.check_between("discount", discount, 0.0, 1.0)
+  checks.check_count("students", students, least=2 if baseline is None else 1)
+  usual = features_.BLACK_BOX if target is None else features_.REINFORCE
+  return trainer_.make_trainer(
+    problem,
+    Reinforce(reward, discount, baseline, horizon, batch_size),
+    students=students,
+    reset=reset,
+    output=output,
+    features=usual if features is None else features,
+    hidden=hidden,
+    standardize=standardize,
+    learning_rate=learning_rate,
+    weight_decay=weight_decay,
+    optimizer=optimizer,
+    evaluate_every=evaluate_every,
+  )
+
+
+def train_reinforce(key: Key, learner: Any, pool: Pool, *, actions: Any, episodes: int = 1000, **settings: Any) -> tuple[Policy, Log]:
+  checks.check_count("episodes", episodes)
+  return trainer_.train(make_reinforce(learner, pool, actions=actions, **settings), key, episodes=episodes)

@@ -1,0 +1,149 @@
+"""What a teacher is trained for: how wrong a student is after each step, or how well it did in the end.
+
+Unrolling minimises a smooth measure (`distance`, `loss`), policy gradient maximises rewards made of any of them.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from last_jax import checks, synthesis
+from last_jax.learners import Learner
+from last_jax.types import STATIC, Array, Key, Params, Pool
+
+
+class Problem(NamedTuple):
+  """Whom to teach, what from, and where to. Without a target, a black box."""
+
+  learner: Learner
+  pool: Pool
+  target: Params | None
+  validation: Pool  # What rewards without a target are measured on.
+  starts: Any  # key -> params
+
+
+class Reward(Protocol):
+  """What the teacher is paid for. A pytree: its numbers are leaves."""
+
+  every_step: bool  # Whether the measure is taken at the start and after every step, or only at the end.
+  smooth: bool  # Whether the measure can be minimised by gradients.
+
+  def check(self, problem: Problem) -> None:
+    """Raises unless it can be measured."""
+
+  def measure(self, problem: Problem, key: Key) -> Callable[[Params], Array]:
+    """A function of a student's parameters. The key is the episode's and the student's own."""
+
+  def rewards(self, measured: Array, horizon: int) -> Array:
+    """The rewards after steps 1..horizon, `[T]`, from what was measured: `[T + 1]`, or only at the end, `[1]`."""
+
+
+class _Smooth:
+  every_step = True
+  smooth = True
+
+  def rewards(self, measured: Array, horizon: int) -> Array:
+    """Minus the measure after each step."""
+    return -measured[1:]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Distance(_Smooth):
+  """||w - w*||^2."""
+
+  def check(self, problem: Problem) -> None:
+    """Needs a target."""
+    if problem.target is None:
+      raise ValueError("reward: the distance needs a target; in a black box use rewards.loss(), accuracy() or steps()")
+
+  def measure(self, problem: Problem, key: Key) -> Callable[[Params], Array]:
+    """The squared distance."""
+    return lambda params: synthesis.squared_distance(params, problem.target)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ValidationLoss(_Smooth):
+  """The learner's loss on some validation examples, drawn anew for every student and episode."""
+
+  size: int = dataclasses.field(metadata=STATIC)
+
+  def check(self, problem: Problem) -> None:
+    """Always possible."""
+
+  def measure(self, problem: Problem, key: Key) -> Callable[[Params], Array]:
+    """The mean loss."""
+    pool = problem.validation
+    index = jax.random.randint(key, (self.size,), 0, len(pool))
+    x, y = pool.x[index], problem.learner.encode(pool.x, pool.y)[index]
+    return lambda params: problem.learner.mean_loss(params, x, y)
+
+
+class _Accuracy:
+  smooth = False
+
+  def check(self, problem: Problem) -> None:
+    """Only classifiers have an accuracy."""
+    if not problem.learner.loss.classification:
+      raise ValueError(f"reward: accuracy is for classifiers, but the learner's loss is {problem.learner.loss.name}")
+
+  def measure(self, problem: Problem, key: Key) -> Callable[[Params], Array]:
+    """The accuracy on the whole validation pool."""
+    pool = problem.validation
+    y = problem.learner.encode(pool.x, pool.y)
+    return lambda params: problem.learner.accuracy(params, pool.x, y).astype(pool.x.dtype)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class FinalAccuracy(_Accuracy):
+  """Accuracy on the validation pool after the last step."""
+
+  every_step = False
+
+  def rewards(self, measured: Array, horizon: int) -> Array:
+    """Nothing until the last step."""
+    return jnp.concatenate([jnp.zeros(horizon - 1, measured.dtype), measured])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class StepsToAccuracy(_Accuracy):
+  """Minus the number of steps until the accuracy on the validation pool is reached; minus all of them if it is not."""
+
+  threshold: Array | float
+  every_step = True
+
+  def rewards(self, measured: Array, horizon: int) -> Array:
+    """-1 for every step that begins before the accuracy was reached: their sum is the terminal reward.
+
+    Given step by step, an action is not charged for the steps before it, which it cannot help.
+    """
+    reached = jnp.cumsum((measured >= self.threshold).astype(int))[:-1] > 0
+    return jnp.where(reached, 0.0, -1.0).astype(measured.dtype)
+
+
+def distance() -> Distance:
+  """-||w - w*||^2 after every step: the omniscient teacher's."""
+  return Distance()
+
+
+def loss(size: int = 20) -> ValidationLoss:
+  """Minus the learner's loss after every step, on `size` random validation examples."""
+  checks.check_count("size", size)
+  return ValidationLoss(size)
+
+
+def accuracy() -> FinalAccuracy:
+  """Terminal: the accuracy on the validation pool."""
+  return FinalAccuracy()
+
+
+def steps(threshold: Any) -> StepsToAccuracy:
+  """Terminal: minus the number of steps to reach the accuracy `threshold` on the validation pool."""
+  checks.check_between("threshold", threshold, 0.0, 1.0)
+  return StepsToAccuracy(threshold)

@@ -1,0 +1,148 @@
+"""Unrolling: the policy's gradient through the students' own steps (equation 2 of the paper).
+
+    minimise over theta   sum over k = 1..K of  decay^(K - k) ||w^k - w*||^2
+
+The gradient runs through `lax.scan` over the same loop that teaches. In the black box the learner's loss on a batch of
+validation examples takes the place of the distance.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from last_jax import checks
+from last_jax.teachers import features as features_
+from last_jax.teachers import outputs
+from last_jax.teachers.policy import Policy
+from last_jax.training import rewards
+from last_jax.training import trainer as trainer_
+from last_jax.training.rewards import Problem, Reward
+from last_jax.training.trainer import Log, Trainer
+from last_jax.types import STATIC, Array, Key, Params, Pool, Student
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Unrolled:
+  """Settings of the method; see `train_unrolled`."""
+
+  error: Reward  # Smooth: what is minimised is its measure.
+  decay: Array | float
+  horizon: int = dataclasses.field(metadata=STATIC)
+  batch_size: int = dataclasses.field(metadata=STATIC)
+  segment: int | None = dataclasses.field(metadata=STATIC)
+
+  def episode(self, problem: Problem, policy: Policy, students: Student, keys: Key) -> tuple[Params, Student, dict]:
+    """The gradient of the objective's mean over students."""
+
+    def mean_objective(weights: Params) -> tuple[Array, Student]:
+      current = dataclasses.replace(policy, weights=weights)
+      losses, moved = jax.vmap(lambda student, key: self.objective(problem, current, student, key))(students, keys)
+      return jnp.mean(losses), moved
+
+    (loss, students), gradient = jax.value_and_grad(mean_objective, has_aux=True)(policy.weights)
+    return gradient, students, {"loss": loss}
+
+  def objective(self, problem: Problem, policy: Policy, student: Student, key: Key) -> tuple[Array, Student]:
+    """What is minimised, for one student, and the student afterwards."""
+    lesson_key, measure_key = jax.random.split(key)
+    error = self.error.measure(problem, measure_key)
+
+    def stretch(student: Student, first_step: Array, steps: int) -> tuple[Student, Array]:
+      result = trainer_.teach_episode(
+        problem,
+        policy,
+        student,
+        lesson_key,
+        steps=steps,
+        batch_size=self.batch_size,
+        probe=error,
+        first_step=first_step,
+      )
+      taken = first_step + jnp.arange(1, steps + 1)
+      return result.student, jnp.sum(self.decay ** (self.horizon - taken) * result.probe[1:])
+
+    if self.segment is None or self.segment >= self.horizon:
+      student, loss = stretch(student, jnp.zeros((), int), self.horizon)
+      return loss, student
+    # Only the students at the seams are kept for the way back; what lies between is computed once more.
+    length, (whole, tail) = self.segment, divmod(self.horizon, self.segment)
+    segment = jax.checkpoint(lambda student, first_step: stretch(student, first_step, length))
+    student, losses = jax.lax.scan(segment, student, length * jnp.arange(whole))
+    loss = jnp.sum(losses)
+    if tail:
+      student, rest = stretch(student, jnp.asarray(whole * length), tail)
+      loss = loss + rest
+    return loss, student
+
+  def score(self, problem: Problem, policy: Policy, student: Student, key: Key) -> Array:
+    """Minus the objective."""
+    return -self.objective(problem, policy, student, key)[0]
+
+
+def make_unrolled(
+  learner: Any,
+  pool: Pool,
+  *,
+  target: Params | None = None,
+  validation: Pool | None = None,
+  starts: Any = None,
+  horizon: int = 20,
+  batch_size: int = 1,
+  students: int = 10,
+  reset: Any = 0.2,
+  decay: Any = 0.95,
+  error: Any = None,
+  output: Any = None,
+  features: Sequence[str] | None = None,
+  hidden: Sequence[int] = (128, 128),
+  standardize: bool = True,
+  learning_rate: Any = 1e-3,
+  weight_decay: Any = 1e-4,
+  optimizer: optax.GradientTransformation | None = None,
+  segment: int | None = None,
+  evaluate_every: int | None = None,
+) -> Trainer:
+  """A trainer: for who wants to train in pieces. Arguments as in `train_unrolled`."""
+  problem = trainer_.make_problem(learner, pool, target, validation, starts)
+  output = outputs.free() if output is None and not learner.loss.classification else output
+  output = outputs.simplex() if output is None else output
+  if hasattr(output, "log_probabilities") or not hasattr(output, "labels"):
+    raise TypeError(f"output must be one of outputs.simplex(), free() or residue(alpha), but it is {output!r}")
+  checks.check_count("horizon", horizon)
+  if segment is not None:
+    checks.check_count("segment", segment)
+  checks.check_between("decay", decay, 0.0, 1.0)
+  if error is None:
+    error = rewards.loss() if target is None else rewards.distance()
+  if not getattr(error, "smooth", False):
+    raise TypeError(f"error must be rewards.distance() or rewards.loss(), which have gradients, but it is {error!r}")
+  error.check(problem)
+  method = Unrolled(error, decay, horizon, batch_size, segment)
+  usual = features_.BLACK_BOX if target is None else features_.UNROLLED
+  return trainer_.make_trainer(
+    problem,
+    method,
+    students=students,
+    reset=reset,
+    output=output,
+    features=usual if features is None else features,
+    hidden=hidden,
+    standardize=standardize,
+    learning_rate=learning_rate,
+    weight_decay=weight_decay,
+    optimizer=optimizer,
+    evaluate_every=evaluate_every,
+  )
+
+
+def train_unrolled(
+  key: Key, learner: Any, pool: Pool, *, episodes: int = 1000, **settings: Any
+) -> tuple[Policy, Log]:
+  """Trains a policy by gradients through the students' steps."""
+  checks.check_count("episodes", episodes)
+  return trainer_.train(make_unrolled(learner, pool, **settings), key, episodes=episodes)
