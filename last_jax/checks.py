@@ -21,6 +21,13 @@ def _number(name: str, value: Any) -> np.ndarray | None:
   return np.asarray(value)
 
 
+def check_number(name: str, value: Any) -> None:
+  """Raises unless `value` is a finite number."""
+  number = _number(name, value)
+  if number is not None and not np.isfinite(number).all():
+    raise ValueError(f"{name} must be a finite number, but it is {value}")
+
+
 def check_positive(name: str, value: Any) -> None:
   """Raises unless `value` is finite and positive."""
   number = _number(name, value)

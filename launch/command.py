@@ -1,6 +1,7 @@
 """What all commands share: flags of their own, help in the order the flags were defined in, errors in one line."""
 
 import contextlib
+import shlex
 import shutil
 import sys
 import textwrap
@@ -8,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from absl import flags
+
+from last_jax import report
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
@@ -112,3 +115,15 @@ def repeat_command(module: str, flag_values: flags.FlagValues, settled: dict[str
     else:
       words.append(f"--{name}={value!r}" if isinstance(value, float) else f"--{name}={value}")
   return words
+
+
+def make_config(
+  module: str, flag_values: flags.FlagValues, settled: dict[str, Any], data_facts: dict[str, Any]
+) -> dict[str, Any]:
+  """The content of config.json: enough to run it again."""
+  return {
+    "command": shlex.join(repeat_command(module, flag_values, settled)),
+    "flags": {name: flag_values[name].value for name in flag_values if name not in ("help", "h")} | settled,
+    "data": data_facts,
+    "versions": report.versions(),
+  }

@@ -25,7 +25,6 @@ command that repeats the run) and, with --lessons, lessons.npz. Ctrl-C keeps the
 
 import contextlib
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -33,13 +32,19 @@ from typing import Any
 import jax
 from absl import flags
 
-from last_jax import prepare_cpu, report
-from launch import command
+from last_jax import prepare_cpu
+from launch import command, problem
 from launch.chunks import Taught, teach_in_chunks
-from launch.teach_learner import ACTIVATIONS, LEARNERS
+from launch.progress import make_progress
 from launch.teach_methods import TEACHERS
-from launch.teach_output import make_progress, make_table, summarize, write_files
-from launch.teach_setup import DATASETS, FILE_LEARNING_RATE, LEARNING_RATES, Setup, prepare
+from launch.teach_output import make_table, summarize, write_files
+from launch.teach_setup import Setup, prepare
+
+_RATES = (
+  f"Unless given: {', '.join(f'{rate:g} for {name}' for name, rate in problem.LEARNING_RATES.items())}, "
+  f"{problem.FILE_LEARNING_RATE:g} for a file, at which methods part within the default number of steps. The paper has "
+  "1e-4 for half moons and gaussian, 1e-3 for regression and MNIST, and many more steps."
+)
 
 
 def make_flags() -> flags.FlagValues:
@@ -50,45 +55,14 @@ def make_flags() -> flags.FlagValues:
     kind(name, default, help=explanation, flag_values=values, **settings)
 
   whole, real, text, several = flags.DEFINE_integer, flags.DEFINE_float, flags.DEFINE_string, flags.DEFINE_list
-  switch, choice = flags.DEFINE_boolean, flags.DEFINE_enum
-  define(
-    text, "dataset", "half_moons",
-    f"What is taught: {', '.join(DATASETS)}, or FILE.npz with x [n, ...] and y ([n] class ids or numbers, [n, K] "
-    "label vectors), and optionally x_test and y_test, target and init (each one flat array, or one array per leaf "
-    "of the parameters under target/LEAF).",
-  )  # fmt: skip
-  define(text, "mnist_folder", None, "Folder with the four original files of MNIST, in place of the subset shipped.")
-  define(several, "digits", ["3", "5"], "MNIST: the digits to tell apart.")
-  define(
-    whole, "num_features", 24,
-    "MNIST: how many random features stand for an image; 0 for the images themselves, [28, 28, 1], which need a "
-    "learner of your own.", lower_bound=0,
-  )  # fmt: skip
-  define(real, "feature_scale", 1.0, "MNIST: standard deviation of the entries of the feature matrix.")
-  define(
-    text, "learner", None,
-    f"Who is taught: {', '.join(LEARNERS)} (margin: logistic regression with labels -1 and +1, and any number between "
-    "or beyond), or module:function for one of your own (see above). Unless given: logistic for two classes, softmax "
-    "for more, least_squares for numbers.",
-  )  # fmt: skip
-  define(several, "hidden", ["32"], "mlp: widths of its hidden layers, as 64,32.")
-  define(choice, "activation", "relu", "mlp: its nonlinearity.", enum_values=list(ACTIVATIONS))
-  define(switch, "bias", True, "Whether outputs have an intercept.")
-  define(real, "momentum", None, "Momentum of the learner's SGD (heavy ball); none unless given.")
-  define(switch, "nesterov", False, "Nesterov's kind of momentum.")
-  rates = ", ".join(f"{rate:g} for {name}" for name, rate in LEARNING_RATES.items())
-  define(
-    real, "learning_rate", None,
-    f"Step size of the learner. Unless given: {rates}, {FILE_LEARNING_RATE:g} for a file, at which methods part within "
-    "the default number of steps. The paper has 1e-4 for half moons and gaussian, 1e-3 for regression and MNIST, and "
-    "many more steps.",
-  )  # fmt: skip
-  define(real, "weight_decay", 5e-5, "Lambda: the pull of the weights towards zero; biases have none.")
+  switch = flags.DEFINE_boolean
+  problem.define_flags(values, dataset="half_moons", learner=None, bias=True, learning_rate=_RATES)
   define(
     several, "teacher", ["sgd", "imt", "greedy", "mixed"],
     f"Who teaches, one or more of {', '.join(TEACHERS)}. sgd: random examples, true labels. imt: the example of the "
     "pool that helps most, true label. greedy: LAST, random examples, the label that helps most. mixed: both chosen. "
-    "distillation: labels of a pretrained model, which here is the target itself.",
+    "distillation: labels of a pretrained model, which here is the target itself. policy: labels of a network that "
+    "launch.train_teacher has trained (--policy).",
   )  # fmt: skip
   define(
     several, "constraint", None,
@@ -97,6 +71,9 @@ def make_flags() -> flags.FlagValues:
     "P: 1, 2 or inf), magnitude:R:P:prediction (of what the student predicts). Unless given: one_hot,simplex,none for "
     "classes; magnitude:0.5,magnitude:1,magnitude:2,none for numbers.",
   )  # fmt: skip
+  define(
+    text, "policy", None, "policy: the folder that launch.train_teacher wrote, or a file that last_jax.save_policy did."
+  )
   define(switch, "joint", False, "mixed: choose example and label together, rather than the example first.")
   define(real, "mu", 0.9, "label_smoothing: the share of the true label.")
   define(real, "temperature", 1.0, "distillation: more is softer.")
@@ -112,6 +89,9 @@ def make_flags() -> flags.FlagValues:
     real, "init_scale", 1.0,
     "Students start at the learner's random parameters times this (0: at zero), unless the file has init.",
   )  # fmt: skip
+  define(
+    real, "start_near", None, "Students start at the target plus N(0, this^2), as the paper's students of policies do."
+  )
   define(
     whole,
     "seed",
@@ -152,7 +132,9 @@ def _teach(values: flags.FlagValues) -> int:
       console.print("stopped before any method was finished: nothing was written")
       return command.INTERRUPTED
     summary = summarize(setup, taught, interrupted=failure is not None)
-    written = write_files(values.out, setup, taught, summary, _config(values, setup))
+    written = write_files(
+      values.out, setup, taught, summary, command.make_config("launch.teach", values, setup.settled, setup.data_facts)
+    )
   console.print(make_table(summary))
   for line in _remarks(summary):
     console.print(line, markup=False, soft_wrap=True)
@@ -205,17 +187,6 @@ def _remarks(summary: dict[str, Any]) -> list[str]:
     if method["diverged"]:
       lines.append(f"note: {method['name']}: {method['diverged']} students diverged: try a smaller --learning_rate")
   return lines
-
-
-def _config(values: flags.FlagValues, setup: Setup) -> dict[str, Any]:
-  """Enough to run it again."""
-  settings = {name: values[name].value for name in values if name not in ("help", "h")} | setup.settled
-  return {
-    "command": shlex.join(command.repeat_command("launch.teach", values, setup.settled)),
-    "flags": settings,
-    "data": setup.data_facts,
-    "versions": report.versions(),
-  }
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The teachers that --teacher and --constraint name."""
 
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -7,7 +8,8 @@ import last_jax as last
 from last_jax import checks
 
 CHOOSING = ("greedy", "mixed")  # Teachers that choose labels from a set.
-TEACHERS = ("sgd", "imt", *CHOOSING, "label_smoothing", "distillation", "self_training", "self_training_hard")
+TEACHERS = ("sgd", "imt", *CHOOSING, "label_smoothing", "distillation", "self_training", "self_training_hard", "policy")
+POLICY_FILE = "policy.npz"
 SETS = ("none", "one_hot", "simplex", "magnitude")
 CLASS_SETS = ("one_hot", "simplex", "none")
 NUMBER_SETS = ("magnitude:0.5", "magnitude:1", "magnitude:2", "none")
@@ -38,10 +40,11 @@ def build_methods(
       raise ValueError("--teacher=label_smoothing is for classifiers, but this learner predicts numbers")
   if "distillation" in names:
     checks.check_positive("--temperature", flags.temperature)
-  for name in ("distillation", "self_training", "self_training_hard"):
+  for name in ("distillation", "self_training", "self_training_hard", "policy"):
     hard_numbers = name == "self_training_hard" and not learner.loss.classification
     if name in names and (learner.loss.predict is None or hard_numbers):
       raise ValueError(f"--teacher={name} needs a learner that predicts labels, which {learner.loss.name} does not")
+  policy = _load_policy(flags.policy) if "policy" in names else None
 
   def make(target: Any) -> dict[str, Method]:
     methods = {}
@@ -50,6 +53,8 @@ def build_methods(
         for spec, constraint in constraints.items():
           key = f"{'joint_mixed' if name == 'mixed' and flags.joint else name}:{spec}"
           methods[key] = _choosing(name, constraint, flags, learner)
+      elif name == "policy":
+        methods[name] = Method(last.teachers.policy(policy), f"those of the network in {flags.policy}")
       else:
         methods[name] = _plain(name, flags, learner, target)
     return methods
@@ -76,6 +81,16 @@ def _plain(name: str, flags: Any, learner: last.learners.Learner, target: Any) -
   if name == "self_training_hard":
     return Method(teachers.self_training(hard=True), "the class that the student predicts")
   return Method(teachers.sgd() if name == "sgd" else teachers.imt(), "ground truth")
+
+
+def _load_policy(path: str | None) -> last.teachers.Policy:
+  if path is None:
+    raise ValueError("--teacher=policy needs --policy, the folder that launch.train_teacher wrote")
+  file = pathlib.Path(path)
+  file = file / POLICY_FILE if file.is_dir() else file
+  if not file.is_file():
+    raise FileNotFoundError(f"--policy={path}: there is no {file}: a training writes it when it is finished")
+  return last.load_policy(file)
 
 
 def _constraint(spec: str, learner: last.learners.Learner) -> last.constraints.Constraint:

@@ -13,16 +13,6 @@ from launch.teach_setup import Setup
 FILES = ("config.json", "curves.npz", "summary.json", "curves.png", "lessons.npz")
 
 
-def make_progress(console: Any) -> Any:
-  """A bar with the time left; it shows nothing unless it is watched."""
-  from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-  place = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-  return Progress(
-    *place, TimeRemainingColumn(), TextColumn("left"), console=console, transient=True, disable=not console.is_terminal
-  )
-
-
 def summarize(setup: Setup, taught: dict[str, Taught], interrupted: bool) -> dict[str, Any]:
   """The content of summary.json."""
   room = setup.classroom

@@ -1,6 +1,6 @@
 """What is left of a run: records in files, means with their intervals, and pictures."""
 
-from last_jax.report.plots import plot_curves, rounding_floor
+from last_jax.report.plots import plot_curves, plot_training, rounding_floor
 from last_jax.report.records import check_writable, versions, write_json, write_npz
 from last_jax.report.statistics import Interval, mean_interval
 from last_jax.report.styles import Style, method_style
@@ -12,6 +12,7 @@ __all__ = [
   "mean_interval",
   "method_style",
   "plot_curves",
+  "plot_training",
   "rounding_floor",
   "versions",
   "write_json",

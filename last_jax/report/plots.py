@@ -1,7 +1,7 @@
 """Figures, drawn without a display and without touching matplotlib's global state."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -172,3 +172,42 @@ def _draw_floors(axis: Any, panel: Panel, curves: Mapping[str, Mapping[str, Any]
       _draw_level(axis, floor, name, line=":")
       low, high = axis.get_ylim()
       axis.set_ylim(min(low, floor / 1.5), high)
+
+
+_TRAINING = {
+  "loss": "loss, mean over students",
+  "distance": r"$\Vert w - w^*\Vert$ at the end of an episode",
+  "score": "score on the same students every time",
+}
+
+
+def plot_training(path: FilePath, episodes: Sequence[int], metrics: Mapping[str, Sequence[Any]], *, title: str) -> None:
+  """Draws how a training went, by episode, into a PNG file: one panel per metric that there is.
+
+  Args:
+    path: the file to write, or to replace, whole.
+    episodes: `[records]`.
+    metrics: any of "loss", "distance" and "score", `[records]` each; None where there is no number.
+    title: above all panels.
+  """
+  from matplotlib.backends.backend_agg import FigureCanvasAgg
+  from matplotlib.figure import Figure
+
+  drawn = {name: np.array([np.nan if v is None else v for v in metrics[name]], float) for name in _TRAINING}
+  drawn = {name: values for name, values in drawn.items() if np.isfinite(values).any()}
+  figure = Figure(figsize=(4.6 * max(len(drawn), 2), 4.0), dpi=150, layout="constrained")
+  FigureCanvasAgg(figure)
+  axes = figure.subplots(1, max(len(drawn), 1), squeeze=False)[0]
+  for axis, (name, values) in zip(axes, drawn.items(), strict=False):
+    axis.plot(
+      episodes, values, color="#0072b2", linewidth=1.3, marker="o" if len(values) < 30 else None, markersize=3.5
+    )
+    axis.set_title(name, fontsize=11)
+    axis.set_ylabel(_TRAINING[name])
+    axis.set_xlabel("episode")
+    axis.grid(True, color="0.9", linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+  figure.suptitle(title, fontsize=11)
+  with replaced(path) as temporary:
+    figure.savefig(temporary, format="png")

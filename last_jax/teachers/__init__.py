@@ -3,7 +3,8 @@
 from last_jax.teachers.base import OmniscientView, Selection, Synthesis, Teacher, Uniform, View
 from last_jax.teachers.fixed import distillation, label_smoothing, self_training, sgd
 from last_jax.teachers.greedy import greedy
-from last_jax.teachers.policy import Policy, policy
+from last_jax.teachers.policy import Policy, make_policy, policy
+from last_jax.teachers.policy_file import load_policy, save_policy
 from last_jax.teachers.selection import imt, mixed
 
 __all__ = [
@@ -18,8 +19,11 @@ __all__ = [
   "greedy",
   "imt",
   "label_smoothing",
+  "load_policy",
+  "make_policy",
   "mixed",
   "policy",
+  "save_policy",
   "self_training",
   "sgd",
 ]

@@ -1,10 +1,10 @@
 """What a policy network looks at: the state features of the paper's parameterized teachers.
 
-Two kinds: *own* features differ between the examples of a batch, *shared* ones belong to the student and are the same for
-all of them. A feature that needs w* takes an `OmniscientView`; the others take a `View`, in which there is none.
+Two kinds: *own* features differ between the examples of a batch, *shared* ones belong to the student and are the same
+for all of them. A feature that needs w* takes an `OmniscientView`; the others take a `View`, in which there is none.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -60,6 +60,8 @@ _SHARED: dict[str, Callable[..., Array]] = {"params": _params, "target": _target
 _OMNISCIENT = frozenset({"target", "progress"})
 NAMES = (*_OWN, *_SHARED)
 
+_NORM = 3.0  # Of a feature, once it is scaled.
+
 UNROLLED = ("x", "label", "params", "target", "prediction")
 REINFORCE = ("params", "progress")
 BLACK_BOX = ("x", "label", "params", "prediction")
@@ -91,8 +93,8 @@ def check_features(names: Any, *, actions: bool, omniscient: bool) -> tuple[str,
   return names
 
 
-def observe(names: Sequence[str], view: Any, index: Array, candidates: Array | None) -> Inputs:
-  """The features of the examples `index [m]`, in the order of `names`.
+def observe(names: Sequence[str], view: Any, index: Array, candidates: Array | None) -> dict[str, Array]:
+  """The features of the examples `index [m]`, by name: own ones `[m, size]`, shared ones `[size]`.
 
   Args:
     names: as checked by `check_features`.
@@ -100,10 +102,35 @@ def observe(names: Sequence[str], view: Any, index: Array, candidates: Array | N
     index: `[m]`.
     candidates: the labels to choose from, `[m, A, K]`, where there is a choice.
   """
-  dtype = view.truth.dtype
-  own = [jnp.zeros((index.shape[0], 0), dtype)]
+  seen = {}
   for name in names:
-    if name in _OWN:
-      own.append(_OWN[name](view, index, candidates) if name == "progress" else _OWN[name](view, index))
-  shared = [jnp.zeros(0, dtype), *(_SHARED[name](view) for name in names if name in _SHARED)]
-  return Inputs(jnp.concatenate(own, 1), jnp.concatenate(shared))
+    if name in _SHARED:
+      seen[name] = _SHARED[name](view)
+    else:
+      seen[name] = _OWN[name](view, index, candidates) if name == "progress" else _OWN[name](view, index)
+  return seen
+
+
+def join(seen: Mapping[str, Array], lead: tuple[int, ...], dtype: Any) -> Inputs:
+  """Features by name, in their order, as inputs of a network; `lead`: (m,) for m examples."""
+  own = [value for name, value in seen.items() if name in _OWN]
+  shared = [value for name, value in seen.items() if name in _SHARED]
+  nothing = jnp.zeros(0, dtype)
+  return Inputs(jnp.concatenate([jnp.zeros((*lead, 0), dtype), *own], -1), jnp.concatenate([nothing, *shared]))
+
+
+def measure(name: str, samples: Array) -> tuple[Array, Array]:
+  """What to shift a feature by and to divide it by, `[size]` each, from `samples [count, size]`.
+
+  Afterwards every number of it has the same deviation, and the whole feature the same norm on average, however many
+  numbers it has: a student's thousand weights do not drown two numbers of a prediction. Progress is not shifted, and
+  its numbers share one scale: what counts is which are larger, and their signs.
+  """
+  if name == "progress":
+    center = jnp.zeros_like(samples[0])
+    deviation = jnp.full_like(center, jnp.sqrt(jnp.mean(samples**2)))
+  else:
+    center, deviation = jnp.mean(samples, 0), jnp.std(samples, 0)
+  varies = deviation > 1e-6 * jnp.max(jnp.abs(samples), 0) + jnp.finfo(samples.dtype).tiny
+  size = samples.shape[1] ** 0.5 / _NORM
+  return center, jnp.where(varies, deviation * size, 1.0)

@@ -49,6 +49,7 @@ class _Continuous:
 class Simplex(_Continuous):
   """Soft labels: a softmax of the numbers or, with one output, a sigmoid between the labels of the two classes."""
 
+  prior: Array | float
   kind = "simplex"
 
   def check(self, learner: Learner, truth: Array) -> None:
@@ -60,10 +61,11 @@ class Simplex(_Continuous):
 
   def labels(self, learner: Learner, numbers: Array, truth: Array, index: Array, key: Key | None) -> Array:
     """`[m, K]`, each between the labels of the classes."""
-    if numbers.shape[1] > 1:
-      return jax.nn.softmax(numbers)
-    low, high = learner.loss.low, learner.loss.high
-    return low + (high - low) * jax.nn.sigmoid(numbers)
+    low, high = (0.0, 1.0) if truth.shape[1] > 1 else (learner.loss.low, learner.loss.high)
+    share = (truth - low) / (high - low)
+    if truth.shape[1] > 1:
+      return jax.nn.softmax(numbers + self.prior * share)
+    return low + (high - low) * jax.nn.sigmoid(numbers + self.prior * (2 * share - 1))
 
 
 @jax.tree_util.register_dataclass
@@ -99,10 +101,17 @@ class Residue(_Continuous):
 class _Choice:
   """One of A candidate labels per example; the numbers are the logarithms of probabilities, up to a constant."""
 
+  prior: Array | float
+
   def labels(self, learner: Learner, numbers: Array, truth: Array, index: Array, key: Key | None) -> Array:
     """The most probable candidates or, with a key, random ones: `[m, K]`."""
-    chosen = jnp.argmax(numbers, 1) if key is None else jax.random.categorical(key, numbers)  # [m]
-    return jnp.take_along_axis(self.candidates(truth, index), chosen[:, None, None], 1)[:, 0]
+    candidates = self.candidates(truth, index)
+    logits = self._logits(numbers, candidates, truth)
+    chosen = jnp.argmax(logits, 1) if key is None else jax.random.categorical(key, logits)  # [m]
+    return jnp.take_along_axis(candidates, chosen[:, None, None], 1)[:, 0]
+
+  def _logits(self, numbers: Array, candidates: Array, truth: Array) -> Array:
+    return numbers - self.prior * jnp.sum((candidates - truth[:, None]) ** 2, -1)
 
   def candidates(self, truth: Array, index: Array) -> Array:
     """`[m, A, K]`."""
@@ -110,11 +119,23 @@ class _Choice:
 
   def log_probabilities(self, numbers: Array, truth: Array, index: Array, shown: Array) -> Array:
     """Of having shown the labels `shown [m, K]`: `[m]`. Candidates that are the same label count together."""
-    gaps = jnp.sum(jnp.abs(self.candidates(truth, index) - shown[:, None]), -1)  # [m, A]
+    candidates = self.candidates(truth, index)
+    gaps = jnp.sum(jnp.abs(candidates - shown[:, None]), -1)  # [m, A]
     # Equal up to rounding: a label may have been computed by another program.
     same = gaps <= jnp.min(gaps, 1, keepdims=True) + 8 * jnp.finfo(gaps.dtype).eps
-    logs = jax.nn.log_softmax(numbers)
+    logs = jax.nn.log_softmax(self._logits(numbers, candidates, truth))
     return jax.nn.logsumexp(logs, 1, where=same)
+
+
+def is_choice(output: Any) -> bool:
+  """Whether it chooses among labels, so that each has a probability."""
+  return isinstance(output, _Choice)
+
+
+def check_output(name: str, output: Any) -> None:
+  """Raises unless it comes from this module."""
+  if not isinstance(output, (_Choice, _Continuous)):
+    raise TypeError(f"{name} must come from last_jax.outputs, as simplex(), but it is {output!r}")
 
 
 @jax.tree_util.register_dataclass
@@ -123,6 +144,7 @@ class Actions(_Choice):
   """A set of labels, the same for every example."""
 
   values: Array  # [A, K]
+  prior: Array | float
   kind = "actions"
 
   def width(self, num_outputs: int) -> int:
@@ -148,6 +170,7 @@ class Mixtures(_Choice):
 
   mu: Array  # [A]
   soft_labels: Array | None  # [n, K], of the pool.
+  prior: Array | float
   kind = "mixtures"
 
   def width(self, num_outputs: int) -> int:
@@ -171,9 +194,16 @@ class Mixtures(_Choice):
     return mu * truth[:, None] + (1 - mu) * soft[:, None].astype(truth.dtype)
 
 
-def simplex() -> Simplex:
-  """Soft labels."""
-  return Simplex()
+def simplex(prior: Any = 0.0) -> Simplex:
+  """Soft labels.
+
+  Args:
+    prior: how strongly a policy believes in the ground truth before it has learned anything: what is added to the
+      number of the true class. 0: not at all, its first labels are about uniform. 4: it begins as SGD, nearly, but
+      learns more slowly.
+  """
+  checks.check_not_negative("prior", prior)
+  return Simplex(prior)
 
 
 def free() -> Free:
@@ -189,43 +219,48 @@ def residue(alpha: Any, of: Simplex | Free | None = None) -> Residue:
     of: the label that is mixed with it; `simplex()` unless given.
   """
   checks.check_between("alpha", alpha, 0.0, 1.0)
-  of = Simplex() if of is None else of
+  of = simplex() if of is None else of
   if not isinstance(of, (Simplex, Free)):
     raise TypeError(f"of must be outputs.simplex() or outputs.free(), but it is {of!r}")
   return Residue(alpha, of)
 
 
-def actions(values: Any) -> Actions:
+def actions(values: Any, prior: Any = 0.0) -> Actions:
   """A choice among labels.
 
   Args:
     values: `[A, K]`, a label in each row; it need not sum to one. `BINARY` and `BINARY_AUGMENTED` are the paper's.
+    prior: as for `simplex`; here the logarithm of a label's probability is less by this times its squared distance from
+      the truth.
   """
+  checks.check_not_negative("prior", prior)
   array = jnp.asarray(values, float)
   if array.ndim != 2 or array.shape[0] < 2 or array.shape[1] < 1:
     raise ValueError(f"actions must hold at least two labels, as [A, K], but the shape is {array.shape}")
   checks.check_finite("actions", array)
-  return Actions(array)
+  return Actions(array, prior)
 
 
-def mixtures(mu: Any = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), soft_labels: Any = None) -> Mixtures:
+def mixtures(mu: Any = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), soft_labels: Any = None, prior: Any = 0.0) -> Mixtures:
   """A choice of how much of the truth to show: labels mu truth + (1 - mu) p. For many classes.
 
   Args:
     mu: `[A]`, the shares to choose from, each between 0 and 1.
     soft_labels: p, `[n, K]` for the pool's examples, as a pretrained model gives them; uniform unless given.
+    prior: as for `actions`.
   """
+  checks.check_not_negative("prior", prior)
   shares = jnp.asarray(mu, float)
   if shares.ndim != 1 or shares.shape[0] < 2:
     raise ValueError(f"mu must hold at least two shares, as [A], but its shape is {shares.shape}")
   checks.check_between("mu", shares, 0.0, 1.0)
   if soft_labels is None:
-    return Mixtures(shares, None)
+    return Mixtures(shares, None, prior)
   soft = jnp.asarray(soft_labels, float)
   if soft.ndim != 2:
     raise ValueError(f"soft_labels must have shape [n, K], but it has shape {soft.shape}")
   checks.check_finite("soft_labels", soft)
-  return Mixtures(shares, soft)
+  return Mixtures(shares, soft, prior)
 
 
 # The paper's actions for two classes, and those with their doubles.

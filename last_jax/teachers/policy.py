@@ -16,10 +16,8 @@ from last_jax.learners import Learner
 from last_jax.teachers import features as features_
 from last_jax.teachers.base import OmniscientView, Teacher, Uniform, View
 from last_jax.teachers.features import Inputs
-from last_jax.teachers.outputs import Output, Simplex
+from last_jax.teachers.outputs import Output, is_choice, simplex
 from last_jax.types import STATIC, Array, Key, Params, Pool, Student
-
-_SAMPLES = 256  # Examples (and as many students) from which the usual size of the features is taken.
 
 
 @jax.tree_util.register_dataclass
@@ -31,6 +29,7 @@ class Policy:
   center: Inputs  # Features are shifted by this
   scale: Inputs  # and divided by this before they enter.
   output: Output
+  num_outputs: int = dataclasses.field(metadata=STATIC)  # K, the length of a label.
   features: tuple[str, ...] = dataclasses.field(metadata=STATIC)
   hidden: tuple[int, ...] = dataclasses.field(metadata=STATIC)
 
@@ -42,12 +41,16 @@ class Policy:
   def check(self, learner: Learner, x: Array, truth: Array) -> None:
     """Raises unless this policy can label the examples `x [n, ...]`, `truth [n, K]` for this learner."""
     self.output.check(learner, truth)
+    if truth.shape[1] != self.num_outputs:
+      raise ValueError(
+        f"policy gives labels of length {self.num_outputs}, but the learner has {truth.shape[1]} outputs"
+      )
     params = models.param_shapes(learner.model)
 
     def observe(params: Params) -> Inputs:
       index = jnp.zeros(1, int)
       view = OmniscientView(learner, Student(params, None), x, truth, jnp.zeros((), int), jax.random.key(0), params)
-      return features_.observe(self.features, view, index, self.output.candidates(truth[index], index))
+      return features_.join(self._observe(view, index), index.shape, truth.dtype)
 
     found, made_for = jax.eval_shape(observe, params), self.center
     if (found.own.shape[1], found.shared.shape) != (made_for.own.shape[-1], made_for.shared.shape[-1:]):
@@ -57,16 +60,25 @@ class Policy:
         f"{found.shared.shape[0]}"
       )
 
+  def _observe(self, view: Any, index: Array) -> dict[str, Array]:
+    return features_.observe(self.features, view, index, self.output.candidates(view.truth[index], index))
+
   def numbers(self, view: Any, index: Array) -> Array:
     """What the network says of the examples `index [m]`, `[m, width]`."""
-    from last_jax.teachers.network import Network
-
     truth = view.truth[index]
-    seen = features_.observe(self.features, view, index, self.output.candidates(truth, index))
+    seen = features_.join(self._observe(view, index), index.shape, truth.dtype)
     own = (seen.own - self.center.own[None]) / self.scale.own[None]
     shared = (seen.shared - self.center.shared) / self.scale.shared
-    network = Network(self.hidden, self.output.width(truth.shape[1]))
-    return network.apply({"params": self.weights}, Inputs(own, shared))
+    return self._network().apply({"params": self.weights}, Inputs(own, shared))
+
+  def init_weights(self, key: Key) -> Params:
+    """Random weights for a network of this architecture."""
+    return self._network().init(key, Inputs(self.center.own[None], self.center.shared))["params"]
+
+  def _network(self) -> Any:
+    from last_jax.teachers.network import Network  # Here, since importing Flax takes a while.
+
+    return Network(self.hidden, self.output.width(self.num_outputs))
 
   def labels(self, view: Any, index: Array, key: Key | None) -> Array:
     """Labels `[m, K]`; with a key, random ones where there is a choice."""
@@ -96,51 +108,42 @@ def make_policy(
     key: of the weights.
     learner: whom it will teach.
     pool: what from.
-    students: parameters of some students, with a leading axis: how large features are is measured on them.
+    students: parameters of some students, with a leading axis, on whom it is measured how large features are.
     target: w*; None for a black-box policy.
     output: how labels come out of it; `outputs.simplex()` unless given.
     features: what it looks at, of "x", "label", "prediction", "params", "target" and, with actions, "progress". Unless
       given: all but "progress".
     hidden: widths of the hidden layers.
-    standardize: whether features are brought to mean 0 and deviation 1, as measured on the students given. Images,
-      weights and inner products differ in size by orders of magnitude, which a network does not take well.
+    standardize: whether features are shifted and scaled to the same size (`features.measure`). Images, weights and
+      inner products differ by orders of magnitude, which a network does not take well.
   """
-  from last_jax.teachers.network import Network
-
-  output = Simplex() if output is None else output
+  output = simplex() if output is None else output
   if features is None:
     features = features_.BLACK_BOX if target is None else features_.UNROLLED
-  has_actions = hasattr(output, "log_probabilities")
-  names = features_.check_features(features, actions=has_actions, omniscient=target is not None)
+  names = features_.check_features(features, actions=is_choice(output), omniscient=target is not None)
   hidden = tuple(hidden)
   for width in hidden:
     checks.check_count("hidden", width)
   truth = learner.encode(pool.x, pool.y)
   output.check(learner, truth)
 
-  def observe(params: Params, index: Array) -> Inputs:
+  def observe(params: Params, index: Array) -> dict[str, Array]:
     view: Any = View(learner, Student(params, None), pool.x, truth, jnp.zeros((), int), key)
     view = OmniscientView(*view, target=target) if features_.need_target(names) else view
-    return features_.observe(names, view, index, output.candidates(truth[index], index))
+    seen = features_.observe(names, view, index[None], output.candidates(truth[index][None], index[None]))
+    return jax.tree.map(jnp.ravel, seen)
 
   weights_key, index_key = jax.random.split(key)
   count = jax.tree.leaves(students)[0].shape[0]
-  picked = jax.tree.map(lambda leaf: leaf[jnp.arange(_SAMPLES) % count], students)
-  index = jax.random.randint(index_key, (_SAMPLES, 1), 0, len(pool))
-  seen = jax.vmap(observe)(picked, index)
-  seen = Inputs(seen.own[:, 0], seen.shared)  # [samples, own], [samples, shared]
-  center = jax.tree.map(lambda leaf: jnp.mean(leaf, 0) if standardize else jnp.zeros_like(leaf[0]), seen)
-  scale = jax.tree.map(lambda leaf: _deviation(leaf) if standardize else jnp.ones_like(leaf[0]), seen)
-  network = Network(hidden, output.width(truth.shape[1]))
-  weights = network.init(weights_key, Inputs(seen.own[:1], seen.shared[0]))["params"]
-  return Policy(weights, center, scale, output, names, hidden)
-
-
-def _deviation(samples: Array) -> Array:
-  """The standard deviation of each column of `[samples, features]`; 1 for one that does not vary."""
-  deviation = jnp.std(samples, 0)
-  varies = deviation > 1e-6 * (jnp.max(jnp.abs(samples), 0) + 1e-30)
-  return jnp.where(varies, deviation, 1.0)
+  index = jax.random.randint(index_key, (count,), 0, len(pool))
+  samples = jax.vmap(observe)(students, index)  # By feature, [count, size].
+  measured = {name: features_.measure(name, values) for name, values in samples.items()}
+  center = features_.join({name: shift for name, (shift, _) in measured.items()}, (), truth.dtype)
+  scale = features_.join({name: size for name, (_, size) in measured.items()}, (), truth.dtype)
+  if not standardize:
+    center, scale = jax.tree.map(jnp.zeros_like, center), jax.tree.map(jnp.ones_like, scale)
+  policy = Policy(None, center, scale, output, truth.shape[1], names, hidden)
+  return dataclasses.replace(policy, weights=policy.init_weights(weights_key))
 
 
 @jax.tree_util.register_dataclass

@@ -1,8 +1,8 @@
-"""Training of parameterized teachers."""
+"""Training of parameterized teachers, by unrolling and by policy gradient; checkpoints of it in `checkpoint.py`."""
 
 from last_jax.training.reinforce import make_reinforce, train_reinforce
 from last_jax.training.starts import near
-from last_jax.training.trainer import Log, State, Trainer, train
+from last_jax.training.trainer import Log, State, Trainer
 from last_jax.training.unrolled import make_unrolled, train_unrolled
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
   "make_reinforce",
   "make_unrolled",
   "near",
-  "train",
   "train_reinforce",
   "train_unrolled",
 ]

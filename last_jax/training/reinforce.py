@@ -32,6 +32,7 @@ class Path(NamedTuple):
   params: Params  # [T, ...] before each step.
   lessons: Lessons  # [T, m]
   rewards: Array  # [T] after each step.
+  paid_before: Array  # [] what its start would have been paid; 0 where rewards are for the whole.
 
 
 @jax.tree_util.register_dataclass
@@ -48,7 +49,7 @@ class Reinforce:
   def episode(self, problem: Problem, policy: Policy, students: Student, keys: Key) -> tuple[Params, Student, dict]:
     """The estimate of the gradient of -J, from one trajectory per student."""
     paths, students = jax.vmap(lambda s, k: self._teach(problem, policy, s, k))(students, keys)
-    returns = self.returns(paths.rewards)  # [N, T]
+    returns = self.returns(paths.rewards, paths.paid_before)  # [N, T]
     truth = problem.learner.encode(problem.pool.x, problem.pool.y)
 
     def surrogate(weights: Params) -> Array:
@@ -65,8 +66,13 @@ class Reinforce:
     loss = -jnp.mean(jnp.sum(paths.rewards, 1))
     return jax.grad(surrogate)(policy.weights), students, {"loss": loss}
 
-  def returns(self, rewards: Array) -> Array:
-    """What followed each action, less the baseline: `[N, T]` from rewards `[N, T]` after steps 1..T."""
+  def returns(self, rewards: Array, before: Array) -> Array:
+    """What followed each action, less the baseline, `[N, T]`.
+
+    Args:
+      rewards: `[N, T]`, after steps 1..T.
+      before: `[N]`, what the starts would have been paid.
+    """
     factors = self.discount ** jnp.arange(1, rewards.shape[1] + 1, dtype=rewards.dtype)
 
     def sum_to_go(values: Array) -> Array:
@@ -74,7 +80,7 @@ class Reinforce:
 
     if self.baseline is not None:
       return sum_to_go(rewards - self.baseline)
-    to_go = sum_to_go(rewards)
+    to_go = sum_to_go(rewards - before[:, None])
     others = (jnp.sum(to_go, 0, keepdims=True) - to_go) / (rewards.shape[0] - 1)
     return to_go - others  # No bias: the others' returns do not depend on this student's actions.
 
@@ -95,7 +101,9 @@ class Reinforce:
     params, measured = result.probe
     measured = measured if self.reward.every_step else measure(result.params)[None]
     before = jax.tree.map(lambda leaf: leaf[:-1], params)
-    return Path(before, result.lessons, self.reward.rewards(measured, self.horizon)), result.student
+    paid = self.reward.rewards(measured, self.horizon)
+    paid_before = -measured[0] if self.reward.smooth else jnp.zeros_like(paid[0])
+    return Path(before, result.lessons, paid, paid_before), result.student
 
   def score(self, problem: Problem, policy: Policy, student: Student, key: Key) -> Array:
     """The sum of rewards where labels are not drawn, but the most probable: as the teacher will teach."""
@@ -125,7 +133,7 @@ def make_reinforce(
   horizon: int = 100,
   batch_size: int = 1,
   students: int = 10,
-  reset: Any = 1.0,
+  reset: float = 1.0,
   reward: Any = None,
   discount: Any = 0.999,
   baseline: Any = None,
@@ -137,17 +145,47 @@ def make_reinforce(
   optimizer: optax.GradientTransformation | None = None,
   evaluate_every: int | None = 20,
 ) -> Trainer:
-  """The trainer of `train_reinforce`, for who wants to train in pieces."""
+  """The trainer of `train_reinforce`, with all its settings: for who wants to train in pieces.
+
+  Args:
+    learner: whom to teach.
+    pool: what from.
+    actions: the labels to choose from, `[A, K]` (`outputs.BINARY` and `outputs.BINARY_AUGMENTED` are the paper's), or
+      `outputs.mixtures(...)` for many classes.
+    target: w*; None for a black-box teacher, which never sees it, neither in training nor in teaching.
+    validation: examples to judge students by in a black box; the pool unless given.
+    starts: as in `make_unrolled`.
+    horizon: T, the steps of an episode.
+    batch_size: examples shown in a step, each with an action of its own.
+    students: N, how many trajectories there are in an episode.
+    reset: share of the students who start anew after an episode.
+    reward: `rewards.distance()`; in a black box `rewards.loss()`, `accuracy()` or `steps(threshold)`.
+    discount: gamma.
+    baseline: b, a number that is taken off every reward; the paper's is -0.1. None: rewards count from that of the
+      student's start, and the mean of the other students' returns is taken off, which varies far less and has no bias
+      either.
+    features: as in `make_unrolled`. Unless given: "params" and "progress"; in a black box "x", "label", "params" and
+      "prediction".
+    hidden: as in `make_unrolled`.
+    standardize: likewise.
+    learning_rate: of Adam.
+    weight_decay: likewise.
+    optimizer: any optax transformation, in place of Adam.
+    evaluate_every: every so many episodes the policy, taking its most probable actions, is tried on students that are
+      the same every time, and the best is returned. None: the last is returned.
+  """
   problem = trainer_.make_problem(learner, pool, target, validation, starts)
   if reward is None:
     reward = rewards.loss() if target is None else rewards.distance()
   if not hasattr(reward, "rewards"):
     raise TypeError(f"reward must come from last_jax.rewards, as accuracy(), but it is {reward!r}")
   reward.check(problem)
-  output = actions if hasattr(actions, "log_probabilities") else outputs.actions(actions)
-  checks.check_count("horizon", horizon)
+  output = actions if outputs.is_choice(actions) else outputs.actions(actions)
   checks.check_between("discount", discount, 0.0, 1.0)
-  checks.check_count("students", students, least=2 if baseline is None else 1)
+  if baseline is not None:
+    checks.check_number("baseline", baseline)
+  elif isinstance(students, int) and students < 2:
+    raise ValueError("students must be at least 2 where the others' returns are the baseline: or give baseline=")
   usual = features_.BLACK_BOX if target is None else features_.REINFORCE
   return trainer_.make_trainer(
     problem,
@@ -165,6 +203,32 @@ def make_reinforce(
   )
 
 
-def train_reinforce(key: Key, learner: Any, pool: Pool, *, actions: Any, episodes: int = 1000, **settings: Any) -> tuple[Policy, Log]:
+def train_reinforce(
+  key: Key,
+  learner: Any,
+  pool: Pool,
+  *,
+  actions: Any,
+  target: Params | None = None,
+  episodes: int = 1000,
+  **settings: Any,
+) -> tuple[Policy, Log]:
+  """Trains a policy network by policy gradient, to choose among labels.
+
+  Can be vmapped over keys, for many teachers at once.
+
+  Args:
+    key: of everything random.
+    learner: whom to teach.
+    pool: what from.
+    actions: the labels to choose from, `[A, K]`, or `outputs.mixtures(...)`.
+    target: w*; None for a black-box teacher.
+    episodes: how many steps the policy takes.
+    **settings: as in `training.make_reinforce`: horizon, starts, students, reward, ...
+
+  Returns:
+    The best policy, for `teachers.policy`, and a `Log`.
+  """
   checks.check_count("episodes", episodes)
-  return trainer_.train(make_reinforce(learner, pool, actions=actions, **settings), key, episodes=episodes)
+  trainer = make_reinforce(learner, pool, actions=actions, target=target, **settings)
+  return trainer_.train(trainer, key, episodes=episodes)

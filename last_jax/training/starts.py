@@ -8,7 +8,7 @@ import jax
 
 from last_jax import checks
 from last_jax.learners import Learner
-from last_jax.types import STATIC, Array, Key, Params
+from last_jax.types import Array, Key, Params
 
 
 @jax.tree_util.register_dataclass
@@ -23,7 +23,9 @@ class Near:
     """Parameters of one student."""
     leaves, structure = jax.tree.flatten(self.center)
     keys = jax.random.split(key, len(leaves))
-    moved = [leaf + self.scale * jax.random.normal(k, leaf.shape, leaf.dtype) for leaf, k in zip(leaves, keys, strict=True)]
+    moved = [
+      leaf + self.scale * jax.random.normal(k, leaf.shape, leaf.dtype) for leaf, k in zip(leaves, keys, strict=True)
+    ]
     return jax.tree.unflatten(structure, moved)
 
 

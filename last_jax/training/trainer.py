@@ -1,8 +1,8 @@
 """What both ways of training a teacher share: students, episodes, Adam, the best policy so far.
 
 An *episode* is a stretch of teaching by the policy as it is, after which the policy takes one step of its optimizer. A
-`Method` says what an episode computes: see `unrolled.py` and `reinforce.py`. All of training is a pure function of a
-`State`, so it can be cut anywhere, resumed, jitted and vmapped over seeds.
+`Method` says what an episode computes: see `unrolled.py` and `reinforce.py`. Training is a pure function of a `State`:
+it can be cut between any two calls of `advance`, resumed to the same bits, jitted, and vmapped over seeds.
 """
 
 import dataclasses
@@ -15,14 +15,16 @@ import optax
 
 from last_jax import checks, loop, synthesis
 from last_jax.learners import Learner, check_learns_from
-
 from last_jax.teachers.features import check_features
-from last_jax.teachers.policy import Policy, make_policy, policy as policy_teacher
+from last_jax.teachers.outputs import is_choice
+from last_jax.teachers.policy import Policy, make_policy
+from last_jax.teachers.policy import policy as policy_teacher
 from last_jax.training.rewards import Problem
 from last_jax.training.starts import as_starts
 from last_jax.types import STATIC, Array, Key, Params, Pool, Result, Student
 
 _EVALUATION = 0xFFFFFFFF  # Folded into the key for the fixed students; episodes count up from 0.
+_MEASURED = 256  # How many students the size of features is measured on.
 
 
 class State(NamedTuple):
@@ -33,17 +35,17 @@ class State(NamedTuple):
   students: Student  # With a leading [students] axis.
   key: Key
   episode: Array  # [] how many were taken.
-  best: Policy  # Of the policies that were evaluated, the one with the highest score.
-  best_score: Array  # [] -inf until one was.
+  best: Policy  # What training returns: of the policies that were evaluated the best, or else the last.
+  best_score: Array  # [] -inf until one was evaluated.
 
 
 class Log(NamedTuple):
   """How training went."""
 
-  loss: Array  # [episodes] what was minimised, mean over students.
-  distance: Array | None  # [episodes] ||w - w*|| at the end of the episode, mean over students.
+  loss: Array  # [episodes] what is to become small, mean over students: the objective, or minus the sum of rewards.
+  distance: Array | None  # [episodes] ||w - w*|| at the end of the episode, mean over students; None in a black box.
   applied: Array  # [episodes] whether the policy took its step: not where the gradient was not finite.
-  score: Array | None  # [evaluations] what policies kept were judged by: higher is better.
+  score: Array | None  # [evaluations] mean over students that are the same every time: higher is better.
 
 
 class Method(Protocol):
@@ -52,8 +54,10 @@ class Method(Protocol):
   horizon: int
   batch_size: int
 
-  def episode(self, problem: Problem, policy: Policy, students: Student, keys: Key) -> tuple[Params, Student, dict]:
-    """One stretch of teaching: the loss's gradient in the policy's weights, the students after it, and what to log.
+  def episode(
+    self, problem: Problem, policy: Policy, students: Student, keys: Key
+  ) -> tuple[Params, Student, dict[str, Array]]:
+    """One stretch of teaching: the loss's gradient in the policy's weights, the students after it, and the loss.
 
     Args:
       problem: what is taught.
@@ -84,37 +88,33 @@ class Trainer:
   standardize: bool = dataclasses.field(metadata=STATIC)
   optimizer: optax.GradientTransformation | None = dataclasses.field(metadata=STATIC)
 
-  def _optimizer(self) -> optax.GradientTransformation:
-    if self.optimizer is not None:
-      return self.optimizer
-    # Weight decay as part of the gradient, as Adam's is in the paper's time and framework (not AdamW).
-    return optax.chain(optax.add_decayed_weights(self.weight_decay), optax.adam(self.learning_rate, 0.9, 0.999))
-
-  def _start_students(self, key: Key, count: int) -> Student:
-    return jax.vmap(lambda k: self.problem.learner.start(self.problem.starts(k)))(jax.random.split(key, count))
-
   def start(self, key: Key) -> State:
     """Before the first episode."""
     problem = self.problem
-    students_key, policy_key, key = jax.random.split(key, 3)
-    students = self._start_students(students_key, self.num_students)
+    students_key, policy_key, measure_key, key = jax.random.split(key, 4)
     policy = make_policy(
       policy_key,
       problem.learner,
       problem.pool,
-      jax.vmap(problem.starts)(jax.random.split(policy_key, 256)),
+      self._start_students(measure_key, _MEASURED).params,
       target=problem.target,
       output=self.output,
       features=self.features,
       hidden=self.hidden,
       standardize=self.standardize,
     )
-    worst = jnp.full((), -jnp.inf, problem.pool.x.dtype)
-    opt_state = self._optimizer().init(policy.weights)
-    return State(policy, opt_state, students, key, jnp.zeros((), jnp.uint32), policy, worst)
+    return State(
+      policy=policy,
+      opt_state=self._optimizer().init(policy.weights),
+      students=self._start_students(students_key, self.num_students),
+      key=key,
+      episode=jnp.zeros((), jnp.uint32),
+      best=policy,
+      best_score=jnp.full((), -jnp.inf, problem.pool.x.dtype),
+    )
 
   def advance(self, state: State, episodes: int) -> tuple[State, Log]:
-    """So many episodes more and, unless the last policy is kept anyway, an evaluation of where they led."""
+    """So many episodes more and then, unless the last policy is kept anyway, an evaluation."""
     state, metrics = jax.lax.scan(lambda state, _: self._episode(state), state, length=episodes)
     if self.evaluate_every is None:
       return state._replace(best=state.policy), Log(**metrics, score=None)
@@ -131,44 +131,61 @@ class Trainer:
     keys = jax.random.split(lesson_key, self.num_students)
     return jnp.mean(jax.vmap(lambda s, k: self.method.score(self.problem, state.policy, s, k))(students, keys))
 
-  def _episode(self, state: State) -> tuple[State, dict]:
+  def _episode(self, state: State) -> tuple[State, dict[str, Any]]:
     lesson_key, reset_key, start_key = jax.random.split(jax.random.fold_in(state.key, state.episode), 3)
     keys = jax.random.split(lesson_key, self.num_students)
+    old = (state.policy.weights, state.opt_state)
     gradient, students, metrics = self.method.episode(self.problem, state.policy, state.students, keys)
     updates, opt_state = self._optimizer().update(gradient, state.opt_state, state.policy.weights)
-    weights = optax.apply_updates(state.policy.weights, updates)
-    # A student that diverged may spoil a gradient; it must not spoil the policy.
-    good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)]))
-    weights, opt_state = jax.tree.map(
-      lambda new, old: jnp.where(good, new, old), (weights, opt_state), (state.policy.weights, state.opt_state)
+    new = (optax.apply_updates(state.policy.weights, updates), opt_state)
+    # A student that diverged spoils this gradient; it must not spoil the policy.
+    finite = _is_finite(gradient)
+    weights, opt_state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, old)
+    metrics |= {"distance": _mean_distance(self.problem, students), "applied": finite}
+    next_state = state._replace(
+      policy=dataclasses.replace(state.policy, weights=weights),
+      opt_state=opt_state,
+      students=self._reset(students, reset_key, start_key),
+      episode=state.episode + 1,
     )
-    policy = dataclasses.replace(state.policy, weights=weights)
-    metrics |= {"distance": _mean_distance(self.problem, students), "applied": good}
-    students = self._reset(students, reset_key, start_key)
-    next_state = state._replace(policy=policy, opt_state=opt_state, students=students, episode=state.episode + 1)
     return next_state, metrics
 
   def _reset(self, students: Student, reset_key: Key, start_key: Key) -> Student:
-    """A random share of the students start anew, and all that are lost."""
+    """A random share of the students start anew, and all that diverged."""
     order = jax.random.permutation(reset_key, self.num_students)
-    lost = ~jax.vmap(lambda s: jnp.all(jnp.stack([jnp.all(jnp.isfinite(w)) for w in jax.tree.leaves(s.params)])))(students)
-    chosen = (order < self.num_reset) | lost
+    chosen = (order < self.num_reset) | ~jax.vmap(_is_finite)(students.params)
     fresh = self._start_students(start_key, self.num_students)
+    return jax.tree.map(
+      lambda new, old: jnp.where(chosen.reshape(-1, *[1] * (new.ndim - 1)), new, old), fresh, students
+    )
 
-    def pick(new: Array, old: Array) -> Array:
-      return jnp.where(chosen.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+  def _start_students(self, key: Key, count: int) -> Student:
+    return jax.vmap(lambda k: self.problem.learner.start(self.problem.starts(k)))(jax.random.split(key, count))
 
-    return jax.tree.map(pick, fresh, students)
+  def _optimizer(self) -> optax.GradientTransformation:
+    if self.optimizer is not None:
+      return self.optimizer
+    # Weight decay as a part of the gradient, which is what "Adam with weight decay" meant to the paper; not AdamW.
+    return optax.chain(optax.add_decayed_weights(self.weight_decay), optax.adam(self.learning_rate, 0.9, 0.999))
+
+
+def _is_finite(tree: Any) -> Array:
+  return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+
+
+def _mean_distance(problem: Problem, students: Student) -> Array | None:
+  if problem.target is None:
+    return None
+  squares = jax.vmap(lambda params: synthesis.squared_distance(params, problem.target))(students.params)
+  return jnp.mean(jnp.sqrt(squares))
 
 
 def _train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
   state = trainer.start(key)
-  every = trainer.evaluate_every or episodes
+  every = min(trainer.evaluate_every or episodes, episodes)
   whole, tail = divmod(episodes, every)
-  logs = []
-  if whole:
-    state, log = jax.lax.scan(lambda state, _: trainer.advance(state, every), state, length=whole)
-    logs.append(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), log))
+  state, log = jax.lax.scan(lambda state, _: trainer.advance(state, every), state, length=whole)
+  logs = [jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), log)]
   if tail:
     state, log = trainer.advance(state, tail)
     logs.append(log)
@@ -179,10 +196,8 @@ def _train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
 train = jax.jit(_train, static_argnames="episodes")
 
 
-def make_problem(
-  learner: Any, pool: Any, target: Params | None, validation: Pool | None, starts: Any
-) -> Problem:
-  """Checked, with what was left out filled in."""
+def make_problem(learner: Any, pool: Any, target: Params | None, validation: Pool | None, starts: Any) -> Problem:
+  """Checked, and with what was left out filled in."""
   if not isinstance(learner, Learner):
     raise TypeError(f"learner must come from last_jax.learners, but it is a {type(learner).__name__}")
   validation = pool if validation is None else validation
@@ -201,7 +216,7 @@ def make_trainer(
   method: Method,
   *,
   students: int,
-  reset: Any,
+  reset: float,
   output: Any,
   features: Sequence[str],
   hidden: Sequence[int],
@@ -211,12 +226,11 @@ def make_trainer(
   optimizer: optax.GradientTransformation | None,
   evaluate_every: int | None,
 ) -> Trainer:
-  """From settings that both methods share, checked."""
-  checks.check_count("students", students)
+  """From the settings that both methods share, checked."""
+  checks.check_count("horizon", method.horizon)
   checks.check_count("batch_size", method.batch_size)
+  checks.check_count("students", students)
   checks.check_between("reset", reset, 0.0, 1.0)
-  if isinstance(reset, jax.core.Tracer):
-    raise TypeError("reset must be a plain number: how many students start anew is fixed when training is compiled")
   checks.check_positive("learning_rate", learning_rate)
   checks.check_not_negative("weight_decay", weight_decay)
   if evaluate_every is not None:
@@ -226,21 +240,23 @@ def make_trainer(
   hidden = tuple(hidden)
   for width in hidden:
     checks.check_count("hidden", width)
-  names = check_features(features, actions=hasattr(output, "log_probabilities"), omniscient=problem.target is not None)
-  shape = jax.ShapeDtypeStruct((len(problem.pool), problem.learner.num_outputs(problem.pool.x)), problem.pool.x.dtype)
-  output.check(problem.learner, shape)
+  names = check_features(features, actions=is_choice(output), omniscient=problem.target is not None)
+  x = problem.pool.x
+  output.check(problem.learner, jax.ShapeDtypeStruct((len(problem.pool), problem.learner.num_outputs(x)), x.dtype))
   return Trainer(
-    problem, method, learning_rate, weight_decay, output, students, round(float(reset) * students), evaluate_every,
-    names, hidden, bool(standardize), optimizer,
-  )  # fmt: skip
-
-
-def _mean_distance(problem: Problem, students: Student) -> Array | None:
-  """||w - w*||, mean over students; None in a black box."""
-  if problem.target is None:
-    return None
-  squares = jax.vmap(lambda params: synthesis.squared_distance(params, problem.target))(students.params)
-  return jnp.mean(jnp.sqrt(squares))
+    problem,
+    method,
+    learning_rate,
+    weight_decay,
+    output,
+    num_students=students,
+    num_reset=round(float(reset) * students),
+    evaluate_every=evaluate_every,
+    features=names,
+    hidden=hidden,
+    standardize=bool(standardize),
+    optimizer=optimizer,
+  )
 
 
 def teach_episode(

@@ -94,9 +94,9 @@ def make_unrolled(
   horizon: int = 20,
   batch_size: int = 1,
   students: int = 10,
-  reset: Any = 0.2,
-  decay: Any = 0.95,
+  reset: float = 0.2,
   error: Any = None,
+  decay: Any = 0.95,
   output: Any = None,
   features: Sequence[str] | None = None,
   hidden: Sequence[int] = (128, 128),
@@ -107,26 +107,53 @@ def make_unrolled(
   segment: int | None = None,
   evaluate_every: int | None = None,
 ) -> Trainer:
-  """A trainer: for who wants to train in pieces. Arguments as in `train_unrolled`."""
+  """The trainer of `train_unrolled`, with all its settings: for who wants to train in pieces.
+
+  Args:
+    learner: whom to teach.
+    pool: what from.
+    target: w*; None for a black-box teacher, which never sees it, neither in training nor in teaching.
+    validation: examples to judge students by in a black box; the pool unless given.
+    starts: `key -> params`, where students start: `training.near(target, 0.05)`; random as the learner's own unless
+      given.
+    horizon: K, the steps of an episode, through all of which gradients run.
+    batch_size: examples shown in a step.
+    students: how many are taught at once.
+    reset: share of the students who start anew after an episode; the others go on where they are.
+    error: what is minimised: `rewards.distance()` or, in a black box, `rewards.loss()`.
+    decay: the error after step k counts decay^(K - k) times.
+    output: how labels come out of the network: `outputs.simplex()`, `free()` or `residue(alpha)`. Unless given: the
+      first for classifiers, the second for others.
+    features: what the network looks at (see `teachers/features.py`). Unless given: "x", "label", "params", "prediction"
+      and, with a target, "target".
+    hidden: widths of its hidden layers.
+    standardize: whether features are brought to the same size first.
+    learning_rate: of Adam.
+    weight_decay: likewise.
+    optimizer: any optax transformation, in place of Adam.
+    segment: for long horizons: keep the students only every so many steps for the way back, and compute the steps
+      between once more. About the root of the horizon needs the least memory. None: keep everything.
+    evaluate_every: if given, every so many episodes the policy is tried on students that are the same every time, and
+      the best is returned; otherwise the last.
+  """
   problem = trainer_.make_problem(learner, pool, target, validation, starts)
-  output = outputs.free() if output is None and not learner.loss.classification else output
-  output = outputs.simplex() if output is None else output
-  if hasattr(output, "log_probabilities") or not hasattr(output, "labels"):
-    raise TypeError(f"output must be one of outputs.simplex(), free() or residue(alpha), but it is {output!r}")
-  checks.check_count("horizon", horizon)
-  if segment is not None:
-    checks.check_count("segment", segment)
-  checks.check_between("decay", decay, 0.0, 1.0)
+  if output is None:
+    output = outputs.simplex() if learner.loss.classification else outputs.free()
+  outputs.check_output("output", output)
+  if outputs.is_choice(output):
+    raise ValueError("output chooses among labels, through which there is no gradient: use train_reinforce")
   if error is None:
     error = rewards.loss() if target is None else rewards.distance()
   if not getattr(error, "smooth", False):
     raise TypeError(f"error must be rewards.distance() or rewards.loss(), which have gradients, but it is {error!r}")
   error.check(problem)
-  method = Unrolled(error, decay, horizon, batch_size, segment)
+  checks.check_between("decay", decay, 0.0, 1.0)
+  if segment is not None:
+    checks.check_count("segment", segment)
   usual = features_.BLACK_BOX if target is None else features_.UNROLLED
   return trainer_.make_trainer(
     problem,
-    method,
+    Unrolled(error, decay, horizon, batch_size, segment),
     students=students,
     reset=reset,
     output=output,
@@ -141,8 +168,22 @@ def make_unrolled(
 
 
 def train_unrolled(
-  key: Key, learner: Any, pool: Pool, *, episodes: int = 1000, **settings: Any
+  key: Key, learner: Any, pool: Pool, *, target: Params | None = None, episodes: int = 1000, **settings: Any
 ) -> tuple[Policy, Log]:
-  """Trains a policy by gradients through the students' steps."""
+  """Trains a policy network by gradients through the students' own steps.
+
+  Can be vmapped over keys, for many teachers at once.
+
+  Args:
+    key: of everything random.
+    learner: whom to teach.
+    pool: what from.
+    target: w*; None for a black-box teacher.
+    episodes: how many steps the policy takes.
+    **settings: as in `training.make_unrolled`: horizon, starts, students, output, ...
+
+  Returns:
+    The policy, for `teachers.policy`, and a `Log`.
+  """
   checks.check_count("episodes", episodes)
-  return trainer_.train(make_unrolled(learner, pool, **settings), key, episodes=episodes)
+  return trainer_.train(make_unrolled(learner, pool, target=target, **settings), key, episodes=episodes)
