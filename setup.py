@@ -13,6 +13,7 @@ CORE = [
   "flax>=0.10",
   "chex>=0.1.89",
   "absl-py>=2.0",
+  "orbax-checkpoint>=0.6",  # Checkpoints of training.
   "numpy>=1.26",
   "matplotlib>=3.8",  # The launchers draw PNG curves.
   "rich>=13.0",  # The launchers show progress and tables.
@@ -34,5 +35,5 @@ setup(
   package_data={"last_jax": ["py.typed"], "last_jax.data": ["*.npz", "*.md"]},
   install_requires=CORE,
   extras_require={"test": TEST, "bench": BENCH},
-  entry_points={"console_scripts": ["last-teach=launch.teach:run"]},
+  entry_points={"console_scripts": ["last-teach=launch.teach:run", "last-train-teacher=launch.train_teacher:run"]},
 )

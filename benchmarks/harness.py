@@ -18,7 +18,7 @@ Timer = Callable[[], float]  # Seconds, from any start.
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-  """How long one side took. In seconds."""
+  """How long one side took. In seconds, and but for compiling those of one unit: a call, or one of its episodes."""
 
   name: str
   compile_seconds: float  # The first call less a warm one; not below 0.
@@ -27,6 +27,7 @@ class Timing:
   upper_quartile: float
   fastest: float
   seconds: tuple[float, ...]  # Every repetition, in order.
+  units: int = 1  # How many a repetition had.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Comparison:
     largest_difference: between the results, by name, in absolute terms.
     tolerance: what was allowed, by name.
     target_ratio: what is aimed at, where something is.
+    at_most: whether less than that is aimed at, rather than more.
   """
 
   job: str
@@ -71,6 +73,7 @@ class Comparison:
   largest_difference: dict[str, float] | None = None
   tolerance: dict[str, Tolerance] | None = None
   target_ratio: float | None = None
+  at_most: bool = False
 
   def to_json(self) -> dict[str, Any]:
     """As dictionaries, lists, strings and numbers."""
@@ -85,11 +88,14 @@ class Side:
     name: for tables.
     run: what is timed; the arrays it returns are waited for.
     outcome: arrays by name, to be checked against the other side's. Never timed.
+    units: how many units of work are in a call. Where the sides do different numbers of them, as episodes of training,
+      they are compared by the time of one.
   """
 
   name: str
   run: Callable[[], Any]
   outcome: Callable[[], Mapping[str, Any]]
+  units: int = 1
 
 
 class ResultsDiffer(Exception):
@@ -106,6 +112,7 @@ def compare(
   repetitions: int = 7,
   warmups: int = 1,
   target_ratio: float | None = None,
+  at_most: bool = False,
   timer: Timer = time.perf_counter,
 ) -> Comparison:
   """Times the sides in turns, once their results are known to be equal.
@@ -119,6 +126,7 @@ def compare(
     repetitions: how many timed calls of each side.
     warmups: how many calls after the first are not counted.
     target_ratio: what is aimed at; kept with the figures.
+    at_most: whether it is aimed at less than that.
     timer: seconds, from any start.
 
   Raises:
@@ -135,11 +143,12 @@ def compare(
     # Back and forth: no side always comes after the same other one.
     for i in range(len(sides)) if repetition % 2 == 0 else reversed(range(len(sides))):
       seconds[i].append(_time(sides[i].run, timer))
-  timings = [_timing(side.name, first[i], seconds[i]) for i, side in enumerate(sides)]
+  timings = [_timing(side, first[i], seconds[i]) for i, side in enumerate(sides)]
   if not baselines:
-    return Comparison(job, dict(problem), timings[0], target_ratio=target_ratio)
+    return Comparison(job, dict(problem), timings[0], target_ratio=target_ratio, at_most=at_most)
   best = min(range(1, len(sides)), key=lambda i: timings[i].median)
-  lower, _, upper = _quartiles([theirs / mine for mine, theirs in zip(seconds[0], seconds[best], strict=True)])
+  pairs = zip(timings[0].seconds, timings[best].seconds, strict=True)
+  lower, _, upper = _quartiles([theirs / mine for mine, theirs in pairs])
   return Comparison(
     job,
     dict(problem),
@@ -153,6 +162,7 @@ def compare(
     largest_difference=differences[best - 1],
     tolerance=dict(tolerance),
     target_ratio=target_ratio,
+    at_most=at_most,
   )
 
 
@@ -208,9 +218,11 @@ def _warm_up(run: Callable[[], Any], warmups: int, timer: Timer) -> float:
   return first
 
 
-def _timing(name: str, first: float, seconds: list[float]) -> Timing:
+def _timing(side: Side, first: float, calls: list[float]) -> Timing:
+  seconds = [call / side.units for call in calls]
   lower, median, upper = _quartiles(seconds)
-  return Timing(name, max(0.0, first - median), median, lower, upper, min(seconds), tuple(seconds))
+  compiling = max(0.0, first - _quartiles(calls)[1])
+  return Timing(side.name, compiling, median, lower, upper, min(seconds), tuple(seconds), side.units)
 
 
 def _quartiles(values: list[float]) -> tuple[float, float, float]:

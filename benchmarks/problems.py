@@ -52,3 +52,46 @@ def draw(sizes: Sizes, seed: int = 0, learning_rate: float = 0.02, weight_decay:
   init_bias = bias + generator.normal(size=sizes.students)
   problem = Problem(sizes, seed, x, y, weights, np.asarray(bias), init_weights, init_bias, learning_rate, weight_decay)
   return problem.astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSizes:
+  """How large the training of a teacher is. One example is shown to a student in a step."""
+
+  students: int = 10
+  horizon: int = 20
+  pool: int = 1000
+  features: int = 24
+  width: int = 128  # Of each of the policy network's two hidden layers.
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingProblem:
+  """A teacher to be trained: softmax students without a bias, who start around a target; two classes."""
+
+  sizes: TrainingSizes
+  seed: int
+  x: np.ndarray  # [n, d]
+  y: np.ndarray  # [n] class ids.
+  target: np.ndarray  # [d, 2]
+  learning_rate: float = 0.02
+  weight_decay: float = 5e-5
+  spread: float = 0.05  # Standard deviation of where students start.
+
+  def astype(self, dtype: type) -> "TrainingProblem":
+    """The same with floats of another precision."""
+    return dataclasses.replace(self, x=self.x.astype(dtype), target=self.target.astype(dtype))
+
+
+def draw_training(sizes: TrainingSizes, seed: int = 0) -> TrainingProblem:
+  """A random problem like the paper's, in float32.
+
+  Only the students' learning rate is larger than the paper's: within an episode the labels then move a student by about
+  as much as it is away from the target, and a mistake in their gradient cannot pass for rounding.
+  """
+  generator = np.random.default_rng(seed)
+  x = generator.normal(size=(sizes.pool, sizes.features))
+  target = generator.normal(size=(sizes.features, 2))
+  margins = x @ (target[:, 1] - target[:, 0]) + generator.normal(size=sizes.pool)
+  y = (margins > np.median(margins)).astype(np.int32)
+  return TrainingProblem(sizes, seed, x, y, target).astype(np.float32)

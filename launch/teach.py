@@ -15,12 +15,17 @@
       target and init. make_learner is called with those of num_features, num_outputs, learning_rate and weight_decay
       that it takes as keywords, and returns a learner, as last_jax.learners.from_apply makes them.
 
+  python -m launch.teach --teacher=sgd,imt,policy --policy=runs/train_teacher --dataset=mnist --learner=softmax \\
+      --nobias --learning_rate=5e-4 --start_near=0.05
+      A teacher that launch.train_teacher has trained, beside others, by iteration and by wall time.
+
   python -m launch.teach --dataset=half_moons --learning_rate=1e-4 --steps=100000 --students=10
       The paper's own rate, for those who can wait.
 
-Every method teaches the same students from the same random examples. Into --out go curves.png, curves.npz (arrays
-METHOD/distance, METHOD/objective, METHOD/accuracy, [students, records], and step), summary.json, config.json (with the
-command that repeats the run) and, with --lessons, lessons.npz. Ctrl-C keeps the methods that are finished.
+Every method teaches the same students from the same random examples. Into --out go curves.png (by iteration),
+time.png (by wall time), curves.npz (arrays METHOD/distance, METHOD/objective, METHOD/accuracy, [students, records],
+METHOD/seconds, [records], and step), summary.json, config.json (with the command that repeats the run) and, with
+--lessons, lessons.npz. Ctrl-C keeps the methods that are finished.
 """
 
 import contextlib

@@ -10,7 +10,7 @@ from last_jax import report
 from launch.chunks import Taught
 from launch.teach_setup import Setup
 
-FILES = ("config.json", "curves.npz", "summary.json", "curves.png", "lessons.npz")
+FILES = ("config.json", "curves.npz", "summary.json", "curves.png", "time.png", "lessons.npz")
 
 
 def summarize(setup: Setup, taught: dict[str, Taught], interrupted: bool) -> dict[str, Any]:
@@ -105,6 +105,7 @@ def write_files(
   lessons: dict[str, Any] = {}
   for key, result in taught.items():
     curves |= {f"{key}/{metric}": values for metric, values in result.metrics.items()}
+    curves[f"{key}/seconds"] = _seconds(result)
     if result.hitting_time is not None:
       curves[f"{key}/hitting_time"] = result.hitting_time
     if result.lessons is not None:
@@ -114,16 +115,25 @@ def write_files(
     report.write_npz(out / "lessons.npz", lessons)
   else:
     (out / "lessons.npz").unlink(missing_ok=True)  # Of an earlier run, and so not of these curves.
-  report.plot_curves(
-    out / "curves.png",
-    {names[key]: {"step": result.step, **result.metrics} for key, result in taught.items()},
-    title=setup.title,
-    references={metric: setup.target_facts.get(metric) for metric in ("objective", "accuracy")},
-    floors=_floors(setup),
-  )
+  pictures: dict[str, Any] = {
+    "title": setup.title,
+    "references": {metric: setup.target_facts.get(metric) for metric in ("objective", "accuracy")},
+    "floors": _floors(setup),
+  }
+  by_step = {names[key]: {"step": result.step, **result.metrics} for key, result in taught.items()}
+  report.plot_curves(out / "curves.png", by_step, **pictures)
+  by_time = {names[key]: {"step": _seconds(result), **result.metrics} for key, result in taught.items()}
+  everyone = "all students at once" if setup.classroom.keys.shape[0] > 1 else "one student"
+  label = f"seconds of teaching {everyone}, once compiled"
+  report.plot_curves(out / "time.png", by_time, **pictures, x_label=label, x_log=True)
   report.write_json(out / "summary.json", summary)
   report.write_json(out / "config.json", config)
   return [os.path.join(folder, name) for name in FILES if name != "lessons.npz" or lessons]
+
+
+def _seconds(result: Taught) -> np.ndarray:
+  """The wall time at each record, `[records]`: every step of a method takes about as long as any other."""
+  return result.run_seconds * result.step / result.step[-1]
 
 
 def _floors(setup: Setup) -> dict[str, float]:

@@ -43,8 +43,9 @@ def plot_curves(
   references: Mapping[str, float | None] | None = None,
   floors: Mapping[str, float] | None = None,
   x_label: str = "iteration",
+  x_log: bool = False,
 ) -> None:
-  """Draws one panel per metric that was recorded, by iteration, into a PNG file.
+  """Draws one panel per metric that was recorded, by iteration or by time, into a PNG file.
 
   Args:
     path: the file to write, or to replace, whole.
@@ -54,6 +55,7 @@ def plot_curves(
     references: by metric, what the target itself has: a thin line.
     floors: by name, distances that cannot be passed; each is drawn if a curve comes near it.
     x_label: what "step" counts.
+    x_log: whether its axis is logarithmic; what is at 0 is then not seen.
   """
   from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
@@ -69,6 +71,8 @@ def plot_curves(
   for panel, axis in zip(panels, axes, strict=True):
     _draw_panel(axis, panel, curves)
     axis.set_xlabel(x_label)
+    if x_log:
+      axis.set_xscale("log")
     reference = (references or {}).get(panel.metric)
     if reference is not None:
       _draw_level(axis, float(_in_units(panel, reference)), "target")

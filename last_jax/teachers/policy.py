@@ -142,6 +142,7 @@ def make_policy(
   scale = features_.join({name: size for name, (_, size) in measured.items()}, (), truth.dtype)
   if not standardize:
     center, scale = jax.tree.map(jnp.zeros_like, center), jax.tree.map(jnp.ones_like, scale)
+  output = jax.tree.map(lambda leaf: jnp.asarray(leaf, truth.dtype), output)
   policy = Policy(None, center, scale, output, truth.shape[1], names, hidden)
   return dataclasses.replace(policy, weights=policy.init_weights(weights_key))
 

@@ -105,22 +105,6 @@ class Reinforce:
     paid_before = -measured[0] if self.reward.smooth else jnp.zeros_like(paid[0])
     return Path(before, result.lessons, paid, paid_before), result.student
 
-  def score(self, problem: Problem, policy: Policy, student: Student, key: Key) -> Array:
-    """The sum of rewards where labels are not drawn, but the most probable: as the teacher will teach."""
-    lesson_key, measure_key = jax.random.split(key)
-    measure = self.reward.measure(problem, measure_key)
-    result = trainer_.teach_episode(
-      problem,
-      policy,
-      student,
-      lesson_key,
-      steps=self.horizon,
-      batch_size=self.batch_size,
-      probe=measure if self.reward.every_step else None,
-    )
-    measured = result.probe if self.reward.every_step else measure(result.params)[None]
-    return jnp.sum(self.reward.rewards(measured, self.horizon))
-
 
 def make_reinforce(
   learner: Any,
@@ -144,6 +128,7 @@ def make_reinforce(
   weight_decay: Any = 0.0,
   optimizer: optax.GradientTransformation | None = None,
   evaluate_every: int | None = 20,
+  evaluation_steps: int = 300,
 ) -> Trainer:
   """The trainer of `train_reinforce`, with all its settings: for who wants to train in pieces.
 
@@ -171,8 +156,9 @@ def make_reinforce(
     learning_rate: of Adam.
     weight_decay: likewise.
     optimizer: any optax transformation, in place of Adam.
-    evaluate_every: every so many episodes the policy, taking its most probable actions, is tried on students that are
-      the same every time, and the best is returned. None: the last is returned.
+    evaluate_every: every so many episodes the policy, taking its most probable actions, is tried on 20 students that
+      are the same every time, and the one that did best in the end is returned. None: the last is returned.
+    evaluation_steps: for how long they are taught.
   """
   problem = trainer_.make_problem(learner, pool, target, validation, starts)
   if reward is None:
@@ -200,6 +186,7 @@ def make_reinforce(
     weight_decay=weight_decay,
     optimizer=optimizer,
     evaluate_every=evaluate_every,
+    evaluation_steps=evaluation_steps,
   )
 
 

@@ -28,26 +28,35 @@ class Problem(NamedTuple):
 class Reward(Protocol):
   """What the teacher is paid for. A pytree: its numbers are leaves."""
 
-  every_step: bool  # Whether the measure is taken at the start and after every step, or only at the end.
+  every_step: bool  # Whether rewards need the measure at the start and after every step, or only at the end.
+  score_every_step: bool  # The same of the score.
   smooth: bool  # Whether the measure can be minimised by gradients.
 
   def check(self, problem: Problem) -> None:
     """Raises unless it can be measured."""
 
-  def measure(self, problem: Problem, key: Key) -> Callable[[Params], Array]:
-    """A function of a student's parameters. The key is the episode's and the student's own."""
+  def measure(self, problem: Problem, key: Key | None) -> Callable[[Params], Array]:
+    """A function of a student's parameters. The key is the episode's and the student's own; None: do without chance."""
 
   def rewards(self, measured: Array, horizon: int) -> Array:
     """The rewards after steps 1..horizon, `[T]`, from what was measured: `[T + 1]`, or only at the end, `[1]`."""
 
+  def score(self, measured: Array) -> Array:
+    """How well the student did in all, from the same: higher is better."""
+
 
 class _Smooth:
   every_step = True
+  score_every_step = False
   smooth = True
 
   def rewards(self, measured: Array, horizon: int) -> Array:
     """Minus the measure after each step."""
     return -measured[1:]
+
+  def score(self, measured: Array) -> Array:
+    """Minus the measure in the end."""
+    return -measured[-1]
 
 
 @jax.tree_util.register_dataclass
@@ -60,7 +69,7 @@ class Distance(_Smooth):
     if problem.target is None:
       raise ValueError("reward: the distance needs a target; in a black box use rewards.loss(), accuracy() or steps()")
 
-  def measure(self, problem: Problem, key: Key) -> Callable[[Params], Array]:
+  def measure(self, problem: Problem, key: Key | None) -> Callable[[Params], Array]:
     """The squared distance."""
     return lambda params: synthesis.squared_distance(params, problem.target)
 
@@ -75,11 +84,13 @@ class ValidationLoss(_Smooth):
   def check(self, problem: Problem) -> None:
     """Always possible."""
 
-  def measure(self, problem: Problem, key: Key) -> Callable[[Params], Array]:
-    """The mean loss."""
+  def measure(self, problem: Problem, key: Key | None) -> Callable[[Params], Array]:
+    """The mean loss on some examples; without a key, on all."""
     pool = problem.validation
-    index = jax.random.randint(key, (self.size,), 0, len(pool))
-    x, y = pool.x[index], problem.learner.encode(pool.x, pool.y)[index]
+    x, y = pool.x, problem.learner.encode(pool.x, pool.y)
+    if key is not None:
+      index = jax.random.randint(key, (self.size,), 0, len(pool))
+      x, y = x[index], y[index]
     return lambda params: problem.learner.mean_loss(params, x, y)
 
 
@@ -91,7 +102,7 @@ class _Accuracy:
     if not problem.learner.loss.classification:
       raise ValueError(f"reward: accuracy is for classifiers, but the learner's loss is {problem.learner.loss.name}")
 
-  def measure(self, problem: Problem, key: Key) -> Callable[[Params], Array]:
+  def measure(self, problem: Problem, key: Key | None) -> Callable[[Params], Array]:
     """The accuracy on the whole validation pool."""
     pool = problem.validation
     y = problem.learner.encode(pool.x, pool.y)
@@ -104,10 +115,15 @@ class FinalAccuracy(_Accuracy):
   """Accuracy on the validation pool after the last step."""
 
   every_step = False
+  score_every_step = False
 
   def rewards(self, measured: Array, horizon: int) -> Array:
     """Nothing until the last step."""
     return jnp.concatenate([jnp.zeros(horizon - 1, measured.dtype), measured])
+
+  def score(self, measured: Array) -> Array:
+    """The accuracy in the end."""
+    return measured[-1]
 
 
 @jax.tree_util.register_dataclass
@@ -117,6 +133,7 @@ class StepsToAccuracy(_Accuracy):
 
   threshold: Array | float
   every_step = True
+  score_every_step = True
 
   def rewards(self, measured: Array, horizon: int) -> Array:
     """-1 for every step that begins before the accuracy was reached: their sum is the terminal reward.
@@ -125,6 +142,10 @@ class StepsToAccuracy(_Accuracy):
     """
     reached = jnp.cumsum((measured >= self.threshold).astype(int))[:-1] > 0
     return jnp.where(reached, 0.0, -1.0).astype(measured.dtype)
+
+  def score(self, measured: Array) -> Array:
+    """Minus the number of steps."""
+    return jnp.sum(self.rewards(measured, measured.shape[0] - 1))
 
 
 def distance() -> Distance:

@@ -19,11 +19,12 @@ from last_jax.teachers.features import check_features
 from last_jax.teachers.outputs import is_choice
 from last_jax.teachers.policy import Policy, make_policy
 from last_jax.teachers.policy import policy as policy_teacher
-from last_jax.training.rewards import Problem
+from last_jax.training.rewards import Problem, Reward
 from last_jax.training.starts import as_starts
 from last_jax.types import STATIC, Array, Key, Params, Pool, Result, Student
 
 _EVALUATION = 0xFFFFFFFF  # Folded into the key for the fixed students; episodes count up from 0.
+_EVALUATED = 20  # How many those are.
 _MEASURED = 256  # How many students the size of features is measured on.
 
 
@@ -51,6 +52,7 @@ class Log(NamedTuple):
 class Method(Protocol):
   """What an episode computes. A pytree: its numbers are leaves."""
 
+  reward: Reward
   horizon: int
   batch_size: int
 
@@ -66,9 +68,6 @@ class Method(Protocol):
       keys: `[students]`.
     """
 
-  def score(self, problem: Problem, policy: Policy, student: Student, key: Key) -> Array:
-    """How well the policy teaches one student: higher is better."""
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +82,7 @@ class Trainer:
   num_students: int = dataclasses.field(metadata=STATIC)
   num_reset: int = dataclasses.field(metadata=STATIC)  # How many students start anew after each episode.
   evaluate_every: int | None = dataclasses.field(metadata=STATIC)  # In episodes; None: the last policy is kept.
+  evaluation_steps: int = dataclasses.field(metadata=STATIC)
   features: tuple[str, ...] = dataclasses.field(metadata=STATIC)
   hidden: tuple[int, ...] = dataclasses.field(metadata=STATIC)
   standardize: bool = dataclasses.field(metadata=STATIC)
@@ -125,11 +125,19 @@ class Trainer:
     return state, Log(**metrics, score=score[None])
 
   def evaluate(self, state: State) -> Array:
-    """The policy's mean score over students that are the same every time."""
+    """The policy's mean score over students that are the same every time. Where there is a choice, it does not draw."""
+    problem, reward = self.problem, self.method.reward
     start_key, lesson_key = jax.random.split(jax.random.fold_in(state.key, _EVALUATION))
-    students = self._start_students(start_key, self.num_students)
-    keys = jax.random.split(lesson_key, self.num_students)
-    return jnp.mean(jax.vmap(lambda s, k: self.method.score(self.problem, state.policy, s, k))(students, keys))
+    measure = reward.measure(problem, None)
+
+    def score(student: Student, key: Key) -> Array:
+      probe = measure if reward.score_every_step else None
+      settings = {"steps": self.evaluation_steps, "batch_size": self.method.batch_size, "probe": probe}
+      result = teach_episode(problem, state.policy, student, key, **settings)
+      return reward.score(result.probe if reward.score_every_step else measure(result.params)[None])
+
+    students = self._start_students(start_key, _EVALUATED)
+    return jnp.mean(jax.vmap(score)(students, jax.random.split(lesson_key, _EVALUATED)))
 
   def _episode(self, state: State) -> tuple[State, dict[str, Any]]:
     lesson_key, reset_key, start_key = jax.random.split(jax.random.fold_in(state.key, state.episode), 3)
@@ -225,6 +233,7 @@ def make_trainer(
   weight_decay: Any,
   optimizer: optax.GradientTransformation | None,
   evaluate_every: int | None,
+  evaluation_steps: int,
 ) -> Trainer:
   """From the settings that both methods share, checked."""
   checks.check_count("horizon", method.horizon)
@@ -233,6 +242,7 @@ def make_trainer(
   checks.check_between("reset", reset, 0.0, 1.0)
   checks.check_positive("learning_rate", learning_rate)
   checks.check_not_negative("weight_decay", weight_decay)
+  checks.check_count("evaluation_steps", evaluation_steps)
   if evaluate_every is not None:
     checks.check_count("evaluate_every", evaluate_every)
   if optimizer is not None and not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
@@ -252,6 +262,7 @@ def make_trainer(
     num_students=students,
     num_reset=round(float(reset) * students),
     evaluate_every=evaluate_every,
+    evaluation_steps=evaluation_steps,
     features=names,
     hidden=hidden,
     standardize=bool(standardize),

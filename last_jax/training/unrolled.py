@@ -30,7 +30,7 @@ from last_jax.types import STATIC, Array, Key, Params, Pool, Student
 class Unrolled:
   """Settings of the method; see `train_unrolled`."""
 
-  error: Reward  # Smooth: what is minimised is its measure.
+  reward: Reward  # Smooth: what is minimised is its measure.
   decay: Array | float
   horizon: int = dataclasses.field(metadata=STATIC)
   batch_size: int = dataclasses.field(metadata=STATIC)
@@ -50,7 +50,7 @@ class Unrolled:
   def objective(self, problem: Problem, policy: Policy, student: Student, key: Key) -> tuple[Array, Student]:
     """What is minimised, for one student, and the student afterwards."""
     lesson_key, measure_key = jax.random.split(key)
-    error = self.error.measure(problem, measure_key)
+    error = self.reward.measure(problem, measure_key)
 
     def stretch(student: Student, first_step: Array, steps: int) -> tuple[Student, Array]:
       result = trainer_.teach_episode(
@@ -79,10 +79,6 @@ class Unrolled:
       loss = loss + rest
     return loss, student
 
-  def score(self, problem: Problem, policy: Policy, student: Student, key: Key) -> Array:
-    """Minus the objective."""
-    return -self.objective(problem, policy, student, key)[0]
-
 
 def make_unrolled(
   learner: Any,
@@ -106,6 +102,7 @@ def make_unrolled(
   optimizer: optax.GradientTransformation | None = None,
   segment: int | None = None,
   evaluate_every: int | None = None,
+  evaluation_steps: int = 300,
 ) -> Trainer:
   """The trainer of `train_unrolled`, with all its settings: for who wants to train in pieces.
 
@@ -133,8 +130,9 @@ def make_unrolled(
     optimizer: any optax transformation, in place of Adam.
     segment: for long horizons: keep the students only every so many steps for the way back, and compute the steps
       between once more. About the root of the horizon needs the least memory. None: keep everything.
-    evaluate_every: if given, every so many episodes the policy is tried on students that are the same every time, and
-      the best is returned; otherwise the last.
+    evaluate_every: if given, every so many episodes the policy is tried on 20 students that are the same every time,
+      and that with the smallest error in the end is returned; otherwise the last.
+    evaluation_steps: for how long they are taught.
   """
   problem = trainer_.make_problem(learner, pool, target, validation, starts)
   if output is None:
@@ -164,6 +162,7 @@ def make_unrolled(
     weight_decay=weight_decay,
     optimizer=optimizer,
     evaluate_every=evaluate_every,
+    evaluation_steps=evaluation_steps,
   )
 
 

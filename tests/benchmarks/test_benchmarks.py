@@ -108,6 +108,21 @@ def test_of_several_baselines_the_fastest_counts():
   assert [timing.name for timing in result.other_baselines] == ["slow"]
 
 
+def test_sides_that_do_different_amounts_are_compared_by_the_unit():
+  clock = Clock()
+  ours = dataclasses.replace(side(clock.takes(25.0, 20.0, 10.0, 30.0)), units=10)
+  baseline = dataclasses.replace(side(clock.takes(12.0, 12.0, 8.0, 16.0)), units=2)
+  result = harness.compare(
+    "job", {}, ours, [baseline], {"value": EXACT}, repetitions=3, warmups=0, at_most=True, timer=clock
+  )
+  assert result.ours.seconds == (2.0, 1.0, 3.0)
+  assert (result.ours.median, result.ours.fastest, result.ours.units) == (2.0, 1.0, 10)
+  assert result.ours.compile_seconds == 25.0 - 20.0  # Of the call, not of the unit.
+  assert (result.ratio, result.ratio_of_fastest) == (3.0, 4.0)
+  assert (result.ratio_lower_quartile, result.ratio_upper_quartile) == pytest.approx((17 / 6, 3.5))  # Of 3, 4 and 8/3.
+  assert result.at_most
+
+
 def test_every_baseline_is_checked():
   good, bad = side(lambda: None), side(lambda: None, outcome={"value": np.zeros(3)})
   with pytest.raises(harness.ResultsDiffer):
@@ -231,7 +246,7 @@ def test_a_job_that_is_not_known_is_named():
   words = [sys.executable, "-m", "benchmarks.run", "--suite=greedy,gready"]
   done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
   assert done.returncode == 2
-  assert done.stderr == "error: --suite names 'gready', but the jobs are greedy, imt, sgd\n"
+  assert done.stderr == f"error: --suite names 'gready', but the jobs are {', '.join(run.known_jobs())}\n"
 
 
 @pytest.mark.parametrize("flag", ["--repetitions=0", "--torch_threads=0", "--suite="])
@@ -296,6 +311,19 @@ def test_a_table_shows_quartiles_and_what_is_missing():
   table = run.make_table([harness.Comparison("job", {"sizes": {"students": 2}}, timing)])
   cells = [list(column.cells) for column in table.columns]
   assert cells == [["job"], ["2 students"], [r"500.0 \[500.0, 500.0]"], ["0.50"], ["-"], ["-"], ["-"]]
+
+
+def test_a_table_shows_slower_baselines_and_upper_bounds():
+  ours, fast, slow = (
+    harness.Timing(name, 0.0, t, t, t, t, (t,)) for name, t in (("a", 1e-3), ("b", 2e-3), ("c", 4e-3))
+  )
+  quartiles = {"ratio": 2.0, "ratio_lower_quartile": 2.0, "ratio_upper_quartile": 2.0}
+  settings = {"target_ratio": 8.0, "at_most": True}
+  result = harness.Comparison("job", {"sizes": {"long_name": 2}}, ours, fast, (slow,), **quartiles, **settings)
+  first, second = zip(*(column.cells for column in run.make_table([result]).columns), strict=True)
+  assert first[1] == "2 long name\nagainst b"
+  assert first[4:] == (r"2.000 \[2.000, 2.000]", r"2.00 \[2.00, 2.00]", "< 8")
+  assert second == ("", "against c", "", "", r"4.000 \[4.000, 4.000]", "4.00", "")
 
 
 def test_json_is_written_whole_or_not_at_all(tmp_path):

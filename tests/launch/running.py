@@ -7,7 +7,7 @@ import sys
 from launch import teach
 
 ROOT = pathlib.Path(__file__).parents[2]
-FILES = {"config.json", "curves.npz", "summary.json", "curves.png"}
+FILES = {"config.json", "curves.npz", "summary.json", "curves.png", "time.png"}
 
 
 def run(out, *flags):

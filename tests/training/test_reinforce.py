@@ -1,0 +1,230 @@
+"""Policy gradient: unbiased against the exact gradient of a problem small enough to enumerate; rewards and returns."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import last_jax as last
+from last_jax import training
+from last_jax.teachers.base import OmniscientView, View
+
+KEY = jax.random.key(0)
+ACTIONS = np.array([[-1.0], [0.5], [2.0]])
+
+
+def tiny(baseline, batch, discount=0.9, horizon=2, reward=None):
+  """One example, one start: all that is random are the actions."""
+  learner = last.learners.least_squares(2, learning_rate=0.4, bias=False)
+  target = {"weights": jnp.array([[0.7], [-0.4]])}
+  start = {"weights": jnp.array([[0.1], [0.3]])}
+  pool = last.Pool(np.array([[1.0, -0.5]]), np.array([0.3]))
+  trainer = training.make_reinforce(
+    learner,
+    pool,
+    actions=ACTIONS,
+    target=target,
+    starts=training.near(start, 0.0),
+    horizon=horizon,
+    batch_size=batch,
+    students=400,
+    discount=discount,
+    baseline=baseline,
+    reward=reward,
+    hidden=(4,),
+    standardize=False,
+  )
+  state = jax.jit(training.Trainer.start)(trainer, KEY)
+  weights = jax.tree.map(lambda w: w + 0.7 * jax.random.normal(jax.random.key(2), w.shape), state.policy.weights)
+  return trainer, state, dataclasses.replace(state.policy, weights=weights)
+
+
+def exact_gradient(trainer, policy, start, batch, discount, horizon):
+  """d/dtheta of the expected sum of gamma^t r_t, over all sequences of actions."""
+  problem = trainer.problem
+  truth = problem.learner.encode(problem.pool.x, problem.pool.y)
+  index = jnp.zeros(batch, int)
+  sequences = np.array(list(itertools.product(range(3), repeat=horizon * batch))).reshape(-1, horizon, batch)
+
+  def weighted_value(current, sequence):
+    student, log_probability, value = problem.learner.start(start), 0.0, 0.0
+    for step in range(horizon):
+      view = View(problem.learner, student, problem.pool.x, truth, jnp.zeros((), int), KEY)
+      numbers = current.numbers(OmniscientView(*view, target=problem.target), index)
+      log_probability += jnp.sum(jax.nn.log_softmax(numbers)[jnp.arange(batch), sequence[step]])
+      student = problem.learner.step(student, problem.pool.x[index], jnp.asarray(ACTIONS)[sequence[step]])
+      value -= discount ** (step + 1) * jnp.sum((student.params["weights"] - problem.target["weights"]) ** 2)
+    return jnp.exp(log_probability) * value
+
+  def expected(weights):
+    current = dataclasses.replace(policy, weights=weights)
+    return jnp.sum(jax.vmap(lambda sequence: weighted_value(current, sequence))(sequences))
+
+  return jax.jit(jax.grad(expected))(policy.weights)
+
+
+@pytest.mark.parametrize(("baseline", "batch"), [(None, 1), (-0.1, 1), (None, 2)])
+def test_the_estimate_has_no_bias(x64, baseline, batch):
+  trainer, state, policy = tiny(baseline, batch)
+  start = jax.tree.map(lambda leaf: leaf[0], state.students.params)
+  exact = ravel_pytree(exact_gradient(trainer, policy, start, batch, 0.9, 2))[0]
+
+  @jax.jit
+  def estimate(key):
+    keys = jax.random.split(key, 400)
+    gradient, *_ = trainer.method.episode(trainer.problem, policy, state.students, keys)
+    return -ravel_pytree(gradient)[0]  # Training minimises: it is given minus the gradient of J.
+
+  many = np.asarray(jax.lax.map(estimate, jax.random.split(jax.random.key(7), 150)))  # 60,000 trajectories.
+  error = many.mean(0) - exact
+  deviation = many.std(0, ddof=1) / np.sqrt(len(many))
+  noise = deviation.max()
+  assert noise < 0.05 * np.abs(exact).max()  # Or the test could not fail.
+  z = error / np.maximum(deviation, 1e-3 * noise)
+  assert np.abs(z).max() < 4.5
+  assert np.mean(z**2) < 2.0
+
+
+def test_returns_are_sums_to_go_less_the_baseline(x64):
+  rewards = np.random.default_rng(0).normal(size=(3, 4))
+  before = np.array([0.5, -1.0, 2.0])
+  method = tiny(-0.1, 1)[0].method
+  found = dataclasses.replace(method, discount=0.8).returns(jnp.asarray(rewards), jnp.asarray(before))
+  for i, t in itertools.product(range(3), range(4)):
+    expected = sum(0.8 ** (tau + 1) * (rewards[i, tau] + 0.1) for tau in range(t, 4))
+    np.testing.assert_allclose(found[i, t], expected)
+  others = dataclasses.replace(method, discount=0.8, baseline=None).returns(jnp.asarray(rewards), jnp.asarray(before))
+  paid = 0.8 ** np.arange(1, 5)[None] * (rewards - before[:, None])
+  own = np.stack([paid[:, t:].sum(1) for t in range(4)], 1)
+  for i in range(3):
+    np.testing.assert_allclose(others[i], own[i] - np.mean(np.delete(own, i, 0), 0))
+
+
+class TestRewards:
+  def classifier(self):
+    data = last.data.half_moons()
+    return last.learners.softmax(2, 2, learning_rate=0.5), data.train, data.test
+
+  def path(self, reward, horizon=12):
+    learner, pool, test = self.classifier()
+    trainer = training.make_reinforce(
+      learner, pool, actions=np.eye(2), validation=test, reward=reward, horizon=horizon, students=2, hidden=(4,)
+    )
+    state = jax.jit(training.Trainer.start)(trainer, KEY)
+    student = jax.tree.map(lambda leaf: leaf[0], state.students)
+    path, after = trainer.method._teach(trainer.problem, state.policy, student, jax.random.key(3))
+    return learner, test, path, after
+
+  def accuracies(self, learner, test, path, after):
+    every = jax.tree.map(lambda before, end: jnp.concatenate([before, end[None]]), path.params, after.params)
+    truth = learner.encode(test.x, test.y)
+    return np.asarray(jax.vmap(lambda w: learner.accuracy(w, test.x, truth))(every))
+
+  def test_final_accuracy(self):
+    learner, test, path, after = self.path(last.rewards.accuracy())
+    assert np.all(path.rewards[:-1] == 0)
+    np.testing.assert_allclose(path.rewards[-1], self.accuracies(learner, test, path, after)[-1])
+
+  def test_steps_to_an_accuracy(self):
+    learner, test, path, after = self.path(last.rewards.steps(0.99))
+    assert np.sum(path.rewards) == -12  # Never reached.
+    accuracy = self.accuracies(learner, test, path, after)
+    for threshold in np.unique(accuracy):
+      found = last.rewards.steps(float(threshold)).rewards(jnp.asarray(accuracy), 12)
+      assert -np.sum(found) == np.argmax(accuracy >= np.float32(threshold))
+
+  def test_loss_of_validation_examples(self):
+    learner, test, path, _ = self.path(last.rewards.loss(3000))
+    truth = learner.encode(test.x, test.y)
+    after = np.asarray(jax.vmap(lambda w: learner.mean_loss(w, test.x, truth))(path.params))[1:]
+    np.testing.assert_allclose(-path.rewards[:-1], after, rtol=0.1)
+
+
+def test_labels_shown_are_those_whose_probability_is_taken(x64):
+  """What was stored is what the loop showed: every label is an action, and its probability is the policy's."""
+  trainer, state, policy = tiny(None, 2)
+  student = jax.tree.map(lambda leaf: leaf[0], state.students)
+  path, _ = trainer.method._teach(trainer.problem, policy, student, jax.random.key(3))
+  truth = trainer.problem.learner.encode(trainer.problem.pool.x, trainer.problem.pool.y)
+  for step in range(2):
+    params = jax.tree.map(lambda leaf, step=step: leaf[step], path.params)
+    view = View(trainer.problem.learner, trainer.problem.learner.start(params), trainer.problem.pool.x, truth, 0, KEY)
+    view = OmniscientView(*view, target=trainer.problem.target)
+    logs = policy.log_probabilities(view, path.lessons.index[step], path.lessons.label[step])
+    numbers = jax.nn.log_softmax(policy.numbers(view, path.lessons.index[step]))
+    for example in range(2):
+      chosen = np.flatnonzero(ACTIONS[:, 0] == path.lessons.label[step, example, 0])
+      assert len(chosen) == 1
+      np.testing.assert_allclose(logs[example], numbers[example, chosen[0]])
+
+
+def test_equal_actions_count_together(x64):
+  output = last.outputs.actions([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+  numbers = jnp.array([[0.3, 1.0, -0.5]])
+  truth, index = jnp.array([[0.0, 1.0]]), jnp.zeros(1, int)
+  found = output.log_probabilities(numbers, truth, index, jnp.array([[0.0, 1.0]]))
+  shares = jax.nn.softmax(numbers[0])
+  np.testing.assert_allclose(found, np.log(shares[0] + shares[2])[None])
+
+
+def test_a_trained_teacher_beats_sgd_on_digits():
+  data = last.data.mnist((3, 5), train_per_digit=200)
+  learner = last.learners.softmax(24, 2, learning_rate=5e-4, weight_decay=5e-5, bias=False)
+  target = last.fit_target(learner, data.train)
+  starts = training.near(target, 0.05)
+  policy, log = last.train_reinforce(
+    KEY,
+    learner,
+    data.train,
+    target=target,
+    starts=starts,
+    actions=last.outputs.BINARY_AUGMENTED,
+    horizon=60,
+    episodes=400,
+  )
+  assert log.score.shape == (20,)
+  keys = jax.random.split(jax.random.key(1), 20)
+  settings = {"target": target, "init": jax.vmap(starts)(keys), "steps": 200, "record_every": 200, "batch_size": 16}
+
+  def final(teacher):
+    return np.asarray(last.teach_many(keys, learner, teacher, data.train, metrics="distance", **settings).distance)[
+      :, -1
+    ]
+
+  gain = final(last.teachers.sgd()) - final(last.teachers.policy(policy))
+  assert np.mean(gain) > 4 * np.std(gain, ddof=1) / np.sqrt(len(gain))
+
+
+@pytest.mark.parametrize(
+  ("settings", "error", "message"),
+  [
+    ({"actions": [[1.0, 0.0]]}, ValueError, "at least two labels"),
+    ({"actions": [1.0, 0.0]}, ValueError, "at least two labels"),
+    ({"actions": np.eye(3)}, ValueError, "labels of length 3, but the learner has 2"),
+    ({"actions": [[1.0, np.nan], [0.0, 1.0]]}, ValueError, "actions holds NaN"),
+    ({"actions": last.outputs.mixtures(soft_labels=np.ones((3, 2)))}, ValueError, "soft_labels must have shape"),
+    ({"reward": "accuracy"}, TypeError, "reward must come from last_jax.rewards"),
+    ({"discount": 1.5}, ValueError, "discount must lie between"),
+    ({"baseline": np.nan}, ValueError, "baseline must be a finite number"),
+    ({"students": 1}, ValueError, "students must be at least 2"),
+    ({"target": None, "reward": last.rewards.distance()}, ValueError, "the distance needs a target"),
+    ({"target": None, "features": ("progress",)}, ValueError, "need a target"),
+  ],
+)
+def test_bad_settings_are_named(settings, error, message):
+  data = last.data.half_moons()
+  learner = last.learners.softmax(2, 2, learning_rate=0.5)
+  given = {"actions": np.eye(2), "target": learner.init(KEY)} | settings
+  with pytest.raises(error, match=message):
+    last.train_reinforce(KEY, learner, data.train, **given)
+
+
+def test_accuracy_is_for_classifiers():
+  learner = last.learners.least_squares(2, learning_rate=0.1)
+  pool = last.Pool(np.eye(2), np.array([0.5, 1.5]))
+  with pytest.raises(ValueError, match="accuracy is for classifiers"):
+    last.train_reinforce(KEY, learner, pool, actions=[[0.0], [1.0]], reward=last.rewards.accuracy())

@@ -1,0 +1,299 @@
+"""Training as a whole: in pieces or at once, over seeds, with resets and evaluations; and checkpoints of it."""
+
+import dataclasses
+import gc
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import last_jax as last
+from last_jax import training
+from last_jax.training import trainer as trainer_
+from last_jax.training.checkpoint import Checkpoints
+
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def task():
+  data = last.data.half_moons()
+  learner = last.learners.softmax(2, 2, learning_rate=0.3, bias=False)
+  return learner, data.train, last.fit_target(learner, data.train)
+
+
+def make(method, task, **settings):
+  learner, pool, target = task
+  given = {"target": target, "horizon": 4, "students": 5, "hidden": (8,), "starts": training.near(target, 0.3)}
+  if method == "reinforce":
+    return training.make_reinforce(learner, pool, **(given | {"actions": last.outputs.BINARY} | settings))
+  return training.make_unrolled(learner, pool, **(given | settings))
+
+
+start = jax.jit(trainer_.Trainer.start)
+_advance = jax.jit(trainer_.Trainer.advance, static_argnums=2)
+
+
+def advance(trainer, state, *pieces):
+  logs = []
+  for count in pieces:
+    state, log = _advance(trainer, state, count)
+    logs.append(log)
+  return state, logs
+
+
+def assert_same(one, other):
+  def compare(a, b):
+    if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+      a, b = jax.random.key_data(a), jax.random.key_data(b)
+    np.testing.assert_array_equal(a, b)
+
+  jax.tree.map(compare, one, other)
+
+
+@pytest.mark.parametrize("method", ["unroll", "reinforce"])
+def test_in_pieces_or_at_once(task, method):
+  trainer = make(method, task, evaluate_every=None)
+  begin = start(trainer, KEY)
+  whole, logs = advance(trainer, begin, 6)
+  pieces, _ = advance(trainer, begin, 2, 2, 2)
+  assert int(whole.episode) == 6
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole.policy, pieces.policy)
+  assert_same(whole.best, whole.policy)  # Without evaluation the last policy is the best.
+  policy, log = trainer_.train(trainer, KEY, episodes=6)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), policy, whole.policy)
+  np.testing.assert_allclose(log.loss, logs[0].loss, rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["unroll", "reinforce"])
+def test_many_seeds_at_once(task, method):
+  learner, pool, target = task
+  settings = {"target": target, "horizon": 4, "students": 3, "hidden": (8,), "episodes": 5, "evaluate_every": 2}
+  if method == "reinforce":
+    train = lambda key: last.train_reinforce(key, learner, pool, actions=last.outputs.BINARY, **settings)  # noqa: E731
+  else:
+    train = lambda key: last.train_unrolled(key, learner, pool, **settings)  # noqa: E731
+  keys = jax.random.split(KEY, 3)
+  policies, logs = jax.vmap(train)(keys)
+  assert logs.loss.shape == (3, 5)
+  assert logs.score.shape == (3, 3)  # After episodes 2, 4 and 5.
+  for i, key in enumerate(keys):
+    policy, log = train(key)
+    np.testing.assert_allclose(logs.loss[i], log.loss, rtol=1e-4)
+    jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-3, atol=1e-5), policies, policy)
+
+
+def test_settings_that_are_numbers_do_not_compile_again(task):
+  learner, pool, target = task
+  settings = {"horizon": 3, "students": 2, "hidden": (8,), "episodes": 2}
+  last.train_unrolled(KEY, learner, pool, target=target, starts=training.near(target, 0.1), **settings)
+  size = trainer_.train._cache_size()
+  moved = jax.tree.map(lambda leaf: leaf + 1.0, target)
+  faster = last.learners.softmax(2, 2, learning_rate=0.5, bias=False)
+  last.train_unrolled(
+    jax.random.key(1),
+    faster,
+    pool,
+    target=moved,
+    starts=training.near(moved, 0.2),
+    decay=0.8,
+    learning_rate=0.01,
+    **settings,
+  )
+  assert trainer_.train._cache_size() == size
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.2, 1), (0.5, 2), (1.0, 5)])
+def test_a_share_of_the_students_starts_anew(task, share, count):
+  trainer = make("unroll", task, reset=share)
+  trainer = dataclasses.replace(
+    trainer, problem=trainer.problem._replace(starts=training.near(trainer.problem.target, 0.0))
+  )
+  state, _ = advance(trainer, start(trainer, KEY), 1)
+  at_start = np.all(np.asarray(state.students.params["weights"]) == np.asarray(task[2]["weights"])[None], (1, 2))
+  assert at_start.sum() == count
+
+
+def test_students_who_go_on_keep_their_optimizer(task):
+  learner, pool, target = task
+  heavy = last.learners.softmax(2, 2, learning_rate=0.1, momentum=0.9, bias=False)
+  trainer = training.make_unrolled(heavy, pool, target=target, horizon=3, students=2, reset=0.0, hidden=(8,))
+  state, _ = advance(trainer, start(trainer, KEY), 1)
+  assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(state.students.opt_state))
+  assert learner is not heavy
+
+
+def test_what_is_not_finite_changes_nothing_but_the_students(task):
+  learner, pool, target = task
+  wild = last.learners.least_squares(2, 2, learning_rate=1e30, bias=False)
+  numbers = last.Pool(pool.x, np.eye(2)[np.asarray(pool.y)])
+  trainer = training.make_unrolled(
+    wild, numbers, target=target, starts=training.near(target, 0.3), horizon=4, students=3, reset=0.0, hidden=(8,)
+  )
+  with jax.debug_nans(False):
+    begin = start(trainer, KEY)
+    state, logs = advance(trainer, begin, 2)
+  assert not np.any(logs[0].applied)
+  assert_same(state.policy, begin.policy)
+  assert_same(state.opt_state, begin.opt_state)
+  assert np.isfinite(state.students.params["weights"]).all()
+  assert learner is not wild
+
+
+@pytest.mark.parametrize("method", ["unroll", "reinforce"])
+def test_the_best_policy_is_kept_by_its_score_on_fixed_students(task, method):
+  # A rate so high that training jumps about: the last policy is unlikely to be the best.
+  trainer = make(method, task, evaluate_every=1, learning_rate=0.3, evaluation_steps=10)
+  state = start(trainer, KEY)
+  scores, policies = [], []
+  for _ in range(6):
+    state, logs = advance(trainer, state, 1)
+    scores.append(float(logs[0].score[0]))
+    policies.append(state.policy)
+  assert_same(state.best, policies[int(np.argmax(scores))])
+  assert float(state.best_score) == max(scores)
+  evaluate = jax.jit(trainer_.Trainer.evaluate)
+  assert evaluate(trainer, state) == evaluate(trainer, state._replace(episode=state.episode + 7))  # The same students.
+
+
+@pytest.mark.parametrize(
+  ("reward", "check"),
+  [
+    (
+      last.rewards.distance(),
+      lambda score, d, a, loss: np.testing.assert_allclose(score, -np.mean(d[:, -1] ** 2), rtol=1e-4),
+    ),
+    (
+      last.rewards.loss(),
+      lambda score, d, a, loss: np.testing.assert_allclose(score, -np.mean(loss[:, -1]), rtol=1e-4),
+    ),
+    (
+      last.rewards.accuracy(),
+      lambda score, d, a, loss: np.testing.assert_allclose(score, np.mean(a[:, -1]), rtol=1e-4),
+    ),
+    (
+      last.rewards.steps(0.8),
+      lambda score, d, a, loss: np.testing.assert_allclose(
+        -score, np.mean([np.argmax(row >= 0.8) if np.any(row[:-1] >= 0.8) else len(row) - 1 for row in a]), rtol=1e-4
+      ),
+    ),
+  ],
+)
+def test_scores_are_what_the_students_reach(task, reward, check):
+  learner, pool, target = task
+  trainer = make("reinforce", task, reward=reward, evaluation_steps=15, batch_size=2)
+  state = start(trainer, KEY)
+  start_key, lesson_key = jax.random.split(jax.random.fold_in(state.key, trainer_._EVALUATION))
+  init = jax.vmap(trainer.problem.starts)(jax.random.split(start_key, 20))
+  result = last.teach_many(
+    jax.random.split(lesson_key, 20),
+    learner,
+    last.teachers.policy(state.policy),
+    pool,
+    target=target,
+    init=init,
+    steps=15,
+    batch_size=2,
+    test=pool,
+  )
+  check(
+    float(jax.jit(trainer_.Trainer.evaluate)(trainer, state)),
+    *map(np.asarray, (result.distance, result.accuracy, result.objective)),
+  )
+
+
+def test_a_custom_optimizer_is_used(task):
+  trainer = make("unroll", task, optimizer=optax.set_to_zero())
+  begin = start(trainer, KEY)
+  state, _ = advance(trainer, begin, 3)
+  assert_same(state.policy, begin.policy)
+
+
+class TestCheckpoints:
+  def test_everything_comes_back(self, task, tmp_path):
+    trainer = make("reinforce", task, evaluate_every=1, evaluation_steps=5)
+    begin = start(trainer, KEY)
+    state, _ = advance(trainer, begin, 3)
+    checkpoints = Checkpoints(tmp_path / "here", "mine")
+    assert checkpoints.latest() is None
+    checkpoints.save(state)
+    checkpoints.close()
+    again = Checkpoints(tmp_path / "here", "mine")
+    assert again.latest() == 3
+    found = again.restore(begin)
+    assert jax.tree.structure(found) == jax.tree.structure(state)
+    assert_same(found, state)
+    one, _ = advance(trainer, state, 2)
+    other, _ = advance(trainer, found, 2)
+    assert_same(one, other)
+    again.close()
+
+  def test_two_are_kept(self, task, tmp_path):
+    trainer = make("unroll", task)
+    state = start(trainer, KEY)
+    checkpoints = Checkpoints(tmp_path, "mine")
+    for _ in range(4):
+      state, _ = advance(trainer, state, 1)
+      checkpoints.save(state)
+    checkpoints.close()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.isdigit()) == ["3", "4"]
+
+  @pytest.fixture
+  def saved(self, task, tmp_path):
+    trainer = make("unroll", task)
+    begin = start(trainer, KEY)
+    checkpoints = Checkpoints(tmp_path / "here", "mine")
+    checkpoints.save(begin)
+    checkpoints.close()
+    return begin, tmp_path / "here"
+
+  def test_that_of_another_training_is_refused(self, saved):
+    begin, folder = saved
+    before = content(folder)
+    with pytest.raises(ValueError, match=r"here/0 belongs to another training, and was left as it is"):
+      Checkpoints(folder, "other").restore(begin)
+    assert content(folder) == before
+
+  # What Orbax's reading leaves behind when it fails.
+  @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+  def test_every_truncated_file_is_noticed(self, saved):
+    begin, folder = saved
+    whole = content(folder)
+    assert sum(len(data) > 1 for data in whole.values()) >= 5
+    for name, data in whole.items():
+      if len(data) < 2:
+        continue
+      (folder / name).write_bytes(data[: len(data) // 2])
+      damaged = content(folder)
+      try:
+        found = Checkpoints(folder, "mine").restore(begin)
+      except ValueError as error:
+        assert str(folder) in str(error)  # noqa: PT017 (either is right: see below)
+      else:
+        assert_same(found, begin)  # A file that nothing depends on, as one of Orbax's own notes.
+      assert content(folder) == damaged
+      (folder / name).write_bytes(data)
+    assert_same(Checkpoints(folder, "mine").restore(begin), begin)
+    gc.collect()
+
+  def test_changed_numbers_are_noticed(self, saved, monkeypatch):
+    begin, folder = saved
+    import orbax.checkpoint as ocp
+
+    restore = ocp.CheckpointManager.restore
+
+    def damaged(self, *args, **kwargs):
+      found = restore(self, *args, **kwargs)
+      found.state["episode"] = found.state["episode"] + 1
+      return found
+
+    monkeypatch.setattr(ocp.CheckpointManager, "restore", damaged)
+    with pytest.raises(ValueError, match="is damaged, and was left as it is: its checksum does not agree"):
+      Checkpoints(folder, "mine").restore(begin)
+
+
+def content(folder):
+  return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(pathlib.Path(folder).rglob("*")) if p.is_file()}

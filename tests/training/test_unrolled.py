@@ -1,0 +1,212 @@
+"""Unrolling: gradients against finite differences, with and without rematerialisation, and that it teaches."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import last_jax as last
+from last_jax import training
+from last_jax.training import trainer as trainer_
+
+KEY = jax.random.key(0)
+
+
+def problem_of(kind):
+  """A learner, a pool, a target, and where students start; everything small."""
+  draw = np.random.default_rng(3)
+  x = draw.normal(size=(8, 3))
+  settings = {"learning_rate": 0.3, "weight_decay": 1e-2}
+  learner = {
+    "softmax": lambda: last.learners.softmax(3, 4, bias=False, **settings),
+    "logistic": lambda: last.learners.logistic(3, **settings),
+    "least_squares": lambda: last.learners.least_squares(3, 2, **settings),
+    "momentum": lambda: last.learners.softmax(3, 2, momentum=0.8, **settings),
+    "mlp": lambda: last.learners.mlp((3, 5, 3), activation="tanh", **settings),
+  }[kind]()
+  width = learner.num_outputs(jnp.asarray(x))
+  y = draw.normal(size=(8, 2)) if kind == "least_squares" else np.arange(8) % max(2, width)
+  target = learner.init(jax.random.key(1))
+  return learner, last.Pool(x, y), target, training.near(target, 0.5)
+
+
+OUTPUTS = {
+  "simplex": last.outputs.simplex(),
+  "prior": last.outputs.simplex(prior=2.0),
+  "free": last.outputs.free(),
+  "residue": last.outputs.residue(0.3),
+}
+CASES = [
+  ("softmax", "simplex", True, 1),
+  ("softmax", "free", True, 2),
+  ("softmax", "residue", False, 2),
+  ("logistic", "prior", False, 1),
+  ("least_squares", "free", True, 1),
+  ("momentum", "simplex", True, 2),
+  ("mlp", "residue", True, 1),
+  ("mlp", "free", False, 2),
+]
+
+
+@pytest.mark.parametrize("segment", [None, 3])
+@pytest.mark.parametrize(("kind", "output", "omniscient", "batch"), CASES)
+def test_gradient_is_that_of_finite_differences(x64, kind, output, omniscient, batch, segment):
+  learner, pool, target, starts = problem_of(kind)
+  trainer = training.make_unrolled(
+    learner,
+    pool,
+    target=target if omniscient else None,
+    starts=starts,
+    horizon=7,  # Two segments of three, and one step more.
+    batch_size=batch,
+    students=2,
+    hidden=(6, 5),
+    output=OUTPUTS[output],
+    segment=segment,
+  )
+  state = jax.jit(trainer_.Trainer.start)(trainer, KEY)
+  keys = jax.random.split(jax.random.key(1), 2)
+  # Past the small weights that the last layer starts with, through which little would flow.
+  weights = jax.tree.map(lambda w: w + 0.3 * jax.random.normal(jax.random.key(2), w.shape), state.policy.weights)
+  policy = dataclasses.replace(state.policy, weights=weights)
+  gradient, _, metrics = jax.jit(trainer.method.episode)(trainer.problem, policy, state.students, keys)
+  flat, unravel = ravel_pytree(weights)
+
+  @jax.jit
+  def objective(flat):
+    moved = dataclasses.replace(policy, weights=unravel(flat))
+    each = jax.vmap(lambda s, k: trainer.method.objective(trainer.problem, moved, s, k)[0])(state.students, keys)
+    return jnp.mean(each)
+
+  np.testing.assert_allclose(metrics["loss"], objective(flat), rtol=1e-12)
+  flat_gradient = ravel_pytree(gradient)[0]
+  for seed in range(5):
+    direction = np.random.default_rng(seed).normal(size=flat.size)
+    direction /= np.linalg.norm(direction)
+    # Richardson's extrapolation of central differences: their error falls with the fourth power of the step.
+    ends = [(objective(flat + h * direction) - objective(flat - h * direction)) / (2 * h) for h in (2e-4, 1e-4)]
+    slope = (4 * ends[1] - ends[0]) / 3
+    np.testing.assert_allclose(flat_gradient @ direction, slope, rtol=1e-6, atol=1e-6 * np.linalg.norm(flat_gradient))
+
+
+def test_the_objective_is_the_weighted_sum_of_distances_of_the_loop(x64):
+  learner, pool, target, starts = problem_of("softmax")
+  trainer = training.make_unrolled(learner, pool, target=target, starts=starts, horizon=6, students=2, decay=0.9)
+  state = jax.jit(trainer_.Trainer.start)(trainer, KEY)
+  student = jax.tree.map(lambda leaf: leaf[0], state.students)
+  key = jax.random.key(5)
+  loss, after = trainer.method.objective(trainer.problem, state.policy, student, key)
+  lesson_key = jax.random.split(key)[0]
+  teacher = last.teachers.policy(state.policy)
+  result = last.teach(lesson_key, learner, teacher, pool, target=target, init=student.params, steps=6)
+  powers = 0.9 ** np.arange(5, -1, -1)
+  np.testing.assert_allclose(loss, np.sum(powers * np.asarray(result.distance[1:]) ** 2), rtol=1e-12)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), after.params, result.params)
+
+
+def test_black_box_minimises_the_loss_on_validation_examples(x64):
+  learner, pool, _, _ = problem_of("softmax")
+  validation = last.Pool(np.full((4, 3), 0.5), np.arange(4) % 2)  # All alike but for the label, half of each.
+  trainer = training.make_unrolled(
+    learner, pool, validation=validation, horizon=3, decay=1.0, error=last.rewards.loss(4096)
+  )
+  state = jax.jit(trainer_.Trainer.start)(trainer, KEY)
+  student = jax.tree.map(lambda leaf: leaf[0], state.students)
+  loss, after = trainer.method.objective(trainer.problem, state.policy, student, jax.random.key(5))
+  lesson_key = jax.random.split(jax.random.key(5))[0]
+  truth = learner.encode(validation.x, validation.y)
+  probe = lambda w: learner.mean_loss(w, validation.x, truth)  # noqa: E731
+  result = last.teach(
+    lesson_key, learner, last.teachers.policy(state.policy), pool, init=student.params, steps=3, probe=probe
+  )
+  np.testing.assert_allclose(loss, np.sum(result.probe[1:]), rtol=0.02)  # 4,096 draws of 4 examples.
+  assert after is not None
+
+
+@pytest.mark.parametrize("horizon", [64, 256])
+def test_rematerialisation_needs_less_memory_and_changes_nothing(horizon):
+  learner, pool, target, starts = problem_of("softmax")
+
+  def compiled(segment):
+    trainer = training.make_unrolled(
+      learner, pool, target=target, starts=starts, horizon=horizon, students=4, hidden=(32, 32), segment=segment
+    )
+    state = jax.jit(trainer_.Trainer.start)(trainer, KEY)
+    keys = jax.random.split(KEY, 4)
+    arguments = (trainer.problem, state.policy, state.students, keys)
+    program = jax.jit(lambda *given: trainer.method.episode(*given)[0]).lower(*arguments).compile()
+    return program.memory_analysis().temp_size_in_bytes, program(*arguments)
+
+  plain, gradient = compiled(None)
+  little, same = compiled(int(horizon**0.5))
+  assert little < 0.6 * plain * (64 / horizon) ** 0.4  # The longer, the more is saved.
+  scale = max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(gradient))
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * scale), gradient, same)
+
+
+def test_a_trained_teacher_beats_sgd_on_digits():
+  data = last.data.mnist((3, 5), train_per_digit=200)
+  learner = last.learners.softmax(24, 2, learning_rate=5e-4, weight_decay=5e-5, bias=False)
+  target = last.fit_target(learner, data.train)
+  starts = training.near(target, 0.05)
+  policy, log = last.train_unrolled(
+    KEY, learner, data.train, target=target, starts=starts, episodes=300, output=last.outputs.free()
+  )
+  assert log.loss.shape == log.distance.shape == log.applied.shape == (300,)
+  assert log.score is None
+  assert np.all(log.applied)
+  keys = jax.random.split(jax.random.key(1), 20)
+  settings = {"target": target, "init": jax.vmap(starts)(keys), "steps": 300, "record_every": 300}
+
+  def final(teacher):
+    return np.asarray(last.teach_many(keys, learner, teacher, data.train, metrics="distance", **settings).distance)[
+      :, -1
+    ]
+
+  gain = final(last.teachers.sgd()) - final(last.teachers.policy(policy))  # Paired: the same students and examples.
+  assert np.mean(gain) > 4 * np.std(gain, ddof=1) / np.sqrt(len(gain))
+
+
+@pytest.mark.parametrize(
+  ("settings", "error", "message"),
+  [
+    ({"horizon": 0}, ValueError, "horizon must be a whole number of at least 1"),
+    ({"students": 0}, ValueError, "students must be"),
+    ({"batch_size": 1.5}, TypeError, "batch_size must be a whole number"),
+    ({"reset": 1.2}, ValueError, "reset must lie between 0 and 1"),
+    ({"decay": -0.1}, ValueError, "decay must lie between"),
+    ({"segment": 0}, ValueError, "segment must be"),
+    ({"hidden": (8, 0)}, ValueError, "hidden must be"),
+    ({"learning_rate": 0.0}, ValueError, "learning_rate must be a positive"),
+    ({"weight_decay": -1.0}, ValueError, "weight_decay must be zero or"),
+    ({"optimizer": "adam"}, TypeError, "optimizer must be an optax transformation"),
+    ({"output": "simplex"}, TypeError, r"output must come from last_jax.outputs"),
+    ({"output": last.outputs.actions(np.eye(4))}, ValueError, "use train_reinforce"),
+    ({"error": last.rewards.accuracy()}, TypeError, "error must be rewards.distance"),
+    ({"features": ("x", "y")}, ValueError, "features='y' is not known"),
+    ({"features": ("x", "progress")}, ValueError, "needs a set of actions"),
+    ({"features": ()}, ValueError, "features must name some of"),
+    ({"starts": 0.05}, TypeError, "starts must be a function of a key"),
+    ({"starts": lambda key: jnp.zeros(3)}, ValueError, r"starts\(key\) does not have the learner's parameters"),
+    ({"target": jnp.zeros(3)}, ValueError, "target does not have the learner's parameters"),
+    ({"validation": 3}, TypeError, "validation must be a last_jax.Pool"),
+    ({"evaluate_every": 0}, ValueError, "evaluate_every must be"),
+    ({"episodes": 0}, ValueError, "episodes must be"),
+    ({"horizons": 3}, TypeError, "horizons"),
+  ],
+)
+def test_bad_settings_are_named(settings, error, message):
+  learner, pool, target, starts = problem_of("softmax")
+  with pytest.raises(error, match=message):
+    last.train_unrolled(KEY, learner, pool, **({"target": target, "starts": starts} | settings))
+
+
+def test_black_box_refuses_what_needs_the_target():
+  learner, pool, _, _ = problem_of("softmax")
+  with pytest.raises(ValueError, match="need a target"):
+    last.train_unrolled(KEY, learner, pool, features=("x", "target"))
+  with pytest.raises(ValueError, match="the distance needs a target"):
+    last.train_unrolled(KEY, learner, pool, error=last.rewards.distance())
