@@ -195,7 +195,7 @@ def _teach(teacher: last.teachers.Teacher, problem: Problem, **settings: Any) ->
   keys = jax.random.split(jax.random.key(problem.seed), sizes.students)
   target = _params(problem.target_weights, problem.target_bias)
   init = _params(problem.init_weights, problem.init_bias)
-  keys, init = _split_over_devices((keys, init), sizes.students)
+  keys, init = split_over_devices((keys, init), sizes.students)
   settings |= {"target": target, "init": init, "steps": sizes.steps, "batch_size": 1, "record_every": 1}
   return lambda: last.teach_many(keys, learner, teacher, pool, **settings)
 
@@ -204,10 +204,10 @@ def _params(weights: np.ndarray, bias: np.ndarray) -> last.types.Params:
   return {"weights": jnp.asarray(weights)[..., None], "bias": jnp.asarray(bias)[..., None]}
 
 
-def _split_over_devices(tree: Any, students: int) -> Any:
-  """The students' arrays, a share of the students to each local device: `teach_many` runs where its arguments are."""
+def split_over_devices(tree: Any, count: int) -> Any:
+  """Arrays with a leading axis, a share of it to each local device: programs run where their arguments are."""
   devices = jax.local_devices()
-  if len(devices) == 1 or students % len(devices):
+  if len(devices) == 1 or count % len(devices):
     return tree
   mesh = jax.sharding.Mesh(np.array(devices), ("students",))
   return jax.device_put(tree, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("students")))

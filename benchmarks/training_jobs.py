@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import last_jax as last
-from benchmarks import harness, problems, torch_baseline, torch_training, training_check
+from benchmarks import harness, jobs, problems, torch_baseline, torch_training, training_check
 from benchmarks.problems import TrainingProblem, TrainingSizes
 from last_jax.training.trainer import State, Trainer
 
@@ -169,13 +169,18 @@ def measure_seeds(job: Job, settings: Settings) -> list[harness.Comparison]:
   problem = problems.draw_training(sizes, settings.seed)
   learner, pool, given = training_check.given(problem)
   keys = jax.random.split(jax.random.key(settings.seed), seeds)
+  shared = jobs.split_over_devices(keys, seeds)  # As students are: a share of the seeds to each device.
   one = jax.jit(lambda key: last.train_unrolled(key, learner, pool, episodes=episodes, **given))
   many = jax.jit(jax.vmap(lambda key: last.train_unrolled(key, learner, pool, episodes=episodes, **given)))
   result = harness.compare(
     job.name,
     _about(job, problem, {"episodes": episodes, "seeds": seeds}),
     harness.Side("last_jax, one seed", lambda: one(keys[0]), lambda: {"first losses": one(keys[0])[1].loss[:5]}),
-    [harness.Side(f"last_jax, {seeds} seeds", lambda: many(keys), lambda: {"first losses": many(keys)[1].loss[0, :5]})],
+    [
+      harness.Side(
+        f"last_jax, {seeds} seeds", lambda: many(shared), lambda: {"first losses": many(shared)[1].loss[0, :5]}
+      )
+    ],
     # The same program under vmap, as timed: in float32, and so only before rounding has grown over the episodes.
     {"first losses": harness.Tolerance(relative=1e-3, absolute=0.0)},
     repetitions=settings.repetitions,

@@ -24,7 +24,7 @@
 
 Every method teaches the same students from the same random examples. Into --out go curves.png (by iteration),
 time.png (by wall time), curves.npz (arrays METHOD/distance, METHOD/objective, METHOD/accuracy, [students, records],
-METHOD/seconds, [records], and step), summary.json, config.json (with the command that repeats the run) and, with
+and step), summary.json, config.json (with the command that repeats the run) and, with
 --lessons, lessons.npz. Ctrl-C keeps the methods that are finished.
 """
 

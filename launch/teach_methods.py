@@ -44,7 +44,7 @@ def build_methods(
     hard_numbers = name == "self_training_hard" and not learner.loss.classification
     if name in names and (learner.loss.predict is None or hard_numbers):
       raise ValueError(f"--teacher={name} needs a learner that predicts labels, which {learner.loss.name} does not")
-  policy = _load_policy(flags.policy) if "policy" in names else None
+  policy: Any = _load_policy(flags.policy) if "policy" in names else None
 
   def make(target: Any) -> dict[str, Method]:
     methods = {}

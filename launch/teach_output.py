@@ -39,7 +39,8 @@ def _summary(setup: Setup, key: str, result: Taught) -> dict[str, Any]:
   lost = sum(~np.isfinite(values[:, -1]) for values in result.metrics.values())
   summary["diverged"] = int(np.count_nonzero(lost))
   per_step = 1e6 * result.run_seconds / (students * setup.classroom.steps)
-  return summary | {"microseconds_per_student_step": per_step, "compile_seconds": result.compile_seconds}
+  timing = {"microseconds_per_student_step": per_step, "run_seconds": result.run_seconds}
+  return summary | timing | {"compile_seconds": result.compile_seconds}
 
 
 def _interval(values: np.ndarray) -> dict[str, float]:
@@ -105,7 +106,6 @@ def write_files(
   lessons: dict[str, Any] = {}
   for key, result in taught.items():
     curves |= {f"{key}/{metric}": values for metric, values in result.metrics.items()}
-    curves[f"{key}/seconds"] = _seconds(result)
     if result.hitting_time is not None:
       curves[f"{key}/hitting_time"] = result.hitting_time
     if result.lessons is not None:

@@ -137,7 +137,7 @@ def _output(spec: str | None) -> Any:
   if spec is None:
     return None
   kind, *parts = spec.split(":")
-  plain = {"simplex": outputs.simplex, "free": outputs.free}
+  plain: dict[str, Any] = {"simplex": outputs.simplex, "free": outputs.free}
   if kind in plain and not parts:
     return plain[kind]()
   inner = parts[1] if len(parts) == 2 else "simplex"
@@ -167,7 +167,7 @@ _MU = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 def _reward(spec: str | None) -> Any:
   if spec is None:
     return None
-  plain = {"distance": rewards.distance, "loss": rewards.loss, "accuracy": rewards.accuracy}
+  plain: dict[str, Any] = {"distance": rewards.distance, "loss": rewards.loss, "accuracy": rewards.accuracy}
   if spec in plain:
     return plain[spec]()
   kind, _, threshold = spec.partition(":")

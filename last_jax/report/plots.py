@@ -71,7 +71,7 @@ def plot_curves(
   for panel, axis in zip(panels, axes, strict=True):
     _draw_panel(axis, panel, curves)
     axis.set_xlabel(x_label)
-    if x_log:
+    if x_log and any(np.any(np.isfinite(line.get_ydata()) & (line.get_xdata() > 0)) for line in axis.get_lines()):
       axis.set_xscale("log")
     reference = (references or {}).get(panel.metric)
     if reference is not None:

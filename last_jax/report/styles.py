@@ -34,6 +34,7 @@ _PLAIN = {
   "label smoothing": Style("#7b4f2c", _DOTTED, "v"),
   "distillation": Style("#a6761d", _DASH_DOT, "P"),
   "self-training": Style("#8c8c00", _DASHED, "*"),
+  "policy": Style("#cc79a7", _DASH_DOT, "*"),
   "self-training (hard)": Style("#5c5c00", _DOTTED, "p"),
 }
 # Methods that choose labels from a set: the line is the method's, the colour and the marker are the set's.

@@ -58,7 +58,9 @@ class Selection(Protocol):
 class Synthesis(Protocol):
   """Which labels to give them."""
 
-  omniscient: bool
+  @property
+  def omniscient(self) -> bool:
+    """As for a selection. A class may simply say `omniscient = False`."""
 
   def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> Any:
     """As for a selection."""

@@ -111,10 +111,10 @@ def observe(names: Sequence[str], view: Any, index: Array, candidates: Array | N
   return seen
 
 
-def join(seen: Mapping[str, Array], lead: tuple[int, ...], dtype: Any) -> Inputs:
-  """Features by name, in their order, as inputs of a network; `lead`: (m,) for m examples."""
-  own = [value for name, value in seen.items() if name in _OWN]
-  shared = [value for name, value in seen.items() if name in _SHARED]
+def join(names: Sequence[str], seen: Mapping[str, Array], lead: tuple[int, ...], dtype: Any) -> Inputs:
+  """Features as inputs of a network, in the order of `names` (JAX sorts dictionaries); `lead`: (m,) for m examples."""
+  own = [seen[name] for name in names if name in _OWN]
+  shared = [seen[name] for name in names if name in _SHARED]
   nothing = jnp.zeros(0, dtype)
   return Inputs(jnp.concatenate([jnp.zeros((*lead, 0), dtype), *own], -1), jnp.concatenate([nothing, *shared]))
 

@@ -50,7 +50,7 @@ class Policy:
     def observe(params: Params) -> Inputs:
       index = jnp.zeros(1, int)
       view = OmniscientView(learner, Student(params, None), x, truth, jnp.zeros((), int), jax.random.key(0), params)
-      return features_.join(self._observe(view, index), index.shape, truth.dtype)
+      return features_.join(self.features, self._observe(view, index), index.shape, truth.dtype)
 
     found, made_for = jax.eval_shape(observe, params), self.center
     if (found.own.shape[1], found.shared.shape) != (made_for.own.shape[-1], made_for.shared.shape[-1:]):
@@ -63,13 +63,15 @@ class Policy:
   def _observe(self, view: Any, index: Array) -> dict[str, Array]:
     return features_.observe(self.features, view, index, self.output.candidates(view.truth[index], index))
 
+  def inputs(self, view: Any, index: Array) -> Inputs:
+    """What enters the network for the examples `index [m]`: features, brought to one size."""
+    seen = features_.join(self.features, self._observe(view, index), index.shape, view.truth.dtype)
+    own = (seen.own - self.center.own[None]) / self.scale.own[None]
+    return Inputs(own, (seen.shared - self.center.shared) / self.scale.shared)
+
   def numbers(self, view: Any, index: Array) -> Array:
     """What the network says of the examples `index [m]`, `[m, width]`."""
-    truth = view.truth[index]
-    seen = features_.join(self._observe(view, index), index.shape, truth.dtype)
-    own = (seen.own - self.center.own[None]) / self.scale.own[None]
-    shared = (seen.shared - self.center.shared) / self.scale.shared
-    return self._network().apply({"params": self.weights}, Inputs(own, shared))
+    return self._network().apply({"params": self.weights}, self.inputs(view, index))
 
   def init_weights(self, key: Key) -> Params:
     """Random weights for a network of this architecture."""
@@ -117,20 +119,20 @@ def make_policy(
     standardize: whether features are shifted and scaled to the same size (`features.measure`). Images, weights and
       inner products differ by orders of magnitude, which a network does not take well.
   """
-  output = simplex() if output is None else output
+  chosen = simplex() if output is None else output
   if features is None:
     features = features_.BLACK_BOX if target is None else features_.UNROLLED
-  names = features_.check_features(features, actions=is_choice(output), omniscient=target is not None)
+  names = features_.check_features(features, actions=is_choice(chosen), omniscient=target is not None)
   hidden = tuple(hidden)
   for width in hidden:
     checks.check_count("hidden", width)
   truth = learner.encode(pool.x, pool.y)
-  output.check(learner, truth)
+  chosen.check(learner, truth)
 
   def observe(params: Params, index: Array) -> dict[str, Array]:
-    view: Any = View(learner, Student(params, None), pool.x, truth, jnp.zeros((), int), key)
-    view = OmniscientView(*view, target=target) if features_.need_target(names) else view
-    seen = features_.observe(names, view, index[None], output.candidates(truth[index][None], index[None]))
+    view = View(learner, Student(params, None), pool.x, truth, jnp.zeros((), int), key)
+    known = OmniscientView(*view, target=target) if features_.need_target(names) else view
+    seen = features_.observe(names, known, index[None], chosen.candidates(truth[index][None], index[None]))
     return jax.tree.map(jnp.ravel, seen)
 
   weights_key, index_key = jax.random.split(key)
@@ -138,12 +140,12 @@ def make_policy(
   index = jax.random.randint(index_key, (count,), 0, len(pool))
   samples = jax.vmap(observe)(students, index)  # By feature, [count, size].
   measured = {name: features_.measure(name, values) for name, values in samples.items()}
-  center = features_.join({name: shift for name, (shift, _) in measured.items()}, (), truth.dtype)
-  scale = features_.join({name: size for name, (_, size) in measured.items()}, (), truth.dtype)
+  center = features_.join(names, {name: shift for name, (shift, _) in measured.items()}, (), truth.dtype)
+  scale = features_.join(names, {name: size for name, (_, size) in measured.items()}, (), truth.dtype)
   if not standardize:
     center, scale = jax.tree.map(jnp.zeros_like, center), jax.tree.map(jnp.ones_like, scale)
-  output = jax.tree.map(lambda leaf: jnp.asarray(leaf, truth.dtype), output)
-  policy = Policy(None, center, scale, output, truth.shape[1], names, hidden)
+  chosen = jax.tree.map(lambda leaf: jnp.asarray(leaf, truth.dtype), chosen)
+  policy = Policy(None, center, scale, chosen, truth.shape[1], names, hidden)
   return dataclasses.replace(policy, weights=policy.init_weights(weights_key))
 
 

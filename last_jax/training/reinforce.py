@@ -51,17 +51,18 @@ class Reinforce:
     paths, students = jax.vmap(lambda s, k: self._teach(problem, policy, s, k))(students, keys)
     returns = self.returns(paths.rewards, paths.paid_before)  # [N, T]
     truth = problem.learner.encode(problem.pool.x, problem.pool.y)
+    # All states of all students side by side: one product per layer.
+    visited = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (paths.params, paths.lessons))  # [N T, ...]
 
     def surrogate(weights: Params) -> Array:
       current = dataclasses.replace(policy, weights=weights)
 
       def log_probability(params: Params, lesson: Lessons) -> Array:
-        view: Any = View(problem.learner, Student(params, None), problem.pool.x, truth, lesson.index[0], keys[0])
-        view = OmniscientView(*view, target=problem.target) if policy.omniscient else view
-        return jnp.sum(current.log_probabilities(view, lesson.index, lesson.label))
+        view = View(problem.learner, Student(params, None), problem.pool.x, truth, lesson.index[0], keys[0])
+        seen = OmniscientView(*view, target=problem.target) if policy.omniscient else view
+        return jnp.sum(current.log_probabilities(seen, lesson.index, lesson.label))
 
-      logs = jax.vmap(jax.vmap(log_probability))(paths.params, paths.lessons)  # [N, T]
-      return -jnp.mean(jnp.sum(logs * returns, 1))
+      return -jnp.sum(jax.vmap(log_probability)(*visited) * jnp.ravel(returns)) / returns.shape[0]
 
     loss = -jnp.mean(jnp.sum(paths.rewards, 1))
     return jax.grad(surrogate)(policy.weights), students, {"loss": loss}
@@ -98,6 +99,7 @@ class Reinforce:
       sample=True,
       lessons=True,
     )
+    assert result.lessons is not None, "lessons were asked for"
     params, measured = result.probe
     measured = measured if self.reward.every_step else measure(result.params)[None]
     before = jax.tree.map(lambda leaf: leaf[:-1], params)

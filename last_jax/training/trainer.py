@@ -52,13 +52,21 @@ class Log(NamedTuple):
 class Method(Protocol):
   """What an episode computes. A pytree: its numbers are leaves."""
 
-  reward: Reward
-  horizon: int
-  batch_size: int
+  @property
+  def reward(self) -> Reward:
+    """What the policy is trained for."""
+
+  @property
+  def horizon(self) -> int:
+    """How many steps an episode has."""
+
+  @property
+  def batch_size(self) -> int:
+    """How many examples are shown in a step."""
 
   def episode(
     self, problem: Problem, policy: Policy, students: Student, keys: Key
-  ) -> tuple[Params, Student, dict[str, Array]]:
+  ) -> tuple[Params, Student, dict[str, Any]]:
     """One stretch of teaching: the loss's gradient in the policy's weights, the students after it, and the loss.
 
     Args:
@@ -132,8 +140,10 @@ class Trainer:
 
     def score(student: Student, key: Key) -> Array:
       probe = measure if reward.score_every_step else None
-      settings = {"steps": self.evaluation_steps, "batch_size": self.method.batch_size, "probe": probe}
-      result = teach_episode(problem, state.policy, student, key, **settings)
+      size = self.method.batch_size
+      result = teach_episode(
+        problem, state.policy, student, key, steps=self.evaluation_steps, batch_size=size, probe=probe
+      )
       return reward.score(result.probe if reward.score_every_step else measure(result.params)[None])
 
     students = self._start_students(start_key, _EVALUATED)

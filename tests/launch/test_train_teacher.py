@@ -98,8 +98,7 @@ class TestFiles:
     assert set(summary["methods"]) == {"sgd", "imt", "greedy:simplex", "policy"}
     curves = read_arrays(tmp_path / "taught" / "curves.npz")
     assert curves["policy/distance"].shape == curves["sgd/distance"].shape
-    assert set(curves) >= {"sgd/seconds", "policy/seconds"}
-    assert np.all(np.diff(curves["policy/seconds"]) > 0)
+    assert all(method["run_seconds"] > 0 for method in summary["methods"].values())
     assert (tmp_path / "taught" / "time.png").is_file()
     # The same students, the same examples: what begins alike begins alike.
     np.testing.assert_array_equal(curves["policy/distance"][:, 0], curves["sgd/distance"][:, 0])
@@ -125,27 +124,29 @@ def test_methods_and_views(tmp_path, flags):
 
 
 class TestResuming:
-  FLAGS = ("--episodes=300", "--checkpoint_seconds=0", "--method=reinforce", "--horizon=10")
+  FLAGS = ("--episodes=1200", "--checkpoint_seconds=0", "--method=reinforce", "--horizon=10")
 
   def test_killed_at_ten_random_moments_it_ends_in_the_same_bits(self, tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
     begin = time.monotonic()
-    process = start_process(tmp_path / "whole", *self.FLAGS)
+    process = start_process(whole, *self.FLAGS)
+    while not ((whole / "metrics.jsonl").is_file() and (whole / "metrics.jsonl").stat().st_size):
+      assert process.poll() is None
+      time.sleep(0.05)
+    starting = time.monotonic() - begin  # Importing, compiling; from then on it trains, and mostly writes checkpoints.
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    whole = time.monotonic() - begin
     draw = random.Random(0)
     killed, reached = 0, set()
-    broken = tmp_path / "broken"
     while killed < 10:
       process = start_process(broken, *self.FLAGS, "--resume")
-      # Mostly while it trains and writes checkpoints, which is the last part of a run; now and then before that.
-      time.sleep(draw.uniform(0.3 if killed % 4 == 0 else 0.6, 1.0) * whole)
+      time.sleep(draw.uniform(0.5 * starting, starting + 2.0))
       if process.poll() is None:
         process.send_signal(signal.SIGKILL)
         killed += 1
       else:
         # It was done. Begin again: kills after the end would show nothing.
-        assert (broken / "policy.npz").read_bytes() == (tmp_path / "whole" / "policy.npz").read_bytes()
+        assert (broken / "policy.npz").read_bytes() == (whole / "policy.npz").read_bytes()
         shutil.rmtree(broken)
       process.communicate()
       if (broken / "checkpoints").is_dir():

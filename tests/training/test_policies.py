@@ -79,6 +79,27 @@ class TestFeatures:
     assert np.all(center == 0)
     assert np.all(scale == scale[0])
 
+  def test_what_enters_the_network_is_of_one_size(self, x64):
+    """Of students like those it was measured on, in whatever order features are named."""
+    learner, pool, target = task("mlp")
+    students = students_of(learner, 300)
+    for names in (features.UNROLLED, features.UNROLLED[::-1]):
+      policy = last.teachers.make_policy(KEY, learner, pool, students, target=target, hidden=(8,), features=names)
+
+      def enter(params, policy=policy):
+        return policy.inputs(OmniscientView(*view_of(learner, pool, params), target=target), jnp.arange(20))
+
+      own, shared = jax.vmap(enter)(students)
+      for values in (own.reshape(-1, own.shape[-1]), shared):
+        varies = values.std(0) > 0
+        np.testing.assert_allclose(values.mean(0), 0.0, atol=0.5)
+        sizes = np.asarray(values.std(0))[np.asarray(varies)]
+        assert np.all(sizes < 3.0)
+        assert np.all(sizes > 0.02)
+      total = np.sum(np.asarray(own).reshape(-1, own.shape[-1]).var(0))
+      np.testing.assert_allclose(total, 3 * 9.0, rtol=0.25)  # x, label and prediction.
+      np.testing.assert_allclose(np.sum(np.asarray(shared).var(0)), 9.0, rtol=0.05)  # params; the target does not vary.
+
   def test_examples_of_a_batch_are_labelled_each_on_its_own(self, x64):
     learner, pool, target = task("mlp")
     policy = policy_of(learner, pool, target)
