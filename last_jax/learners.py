@@ -261,7 +261,11 @@ def from_apply(
   return _build(model, losses.as_loss(loss), learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
-def check_learns_from(learner: Learner, pool: Pool, name: str = "pool") -> None:
-  """Raises a ValueError that names what does not fit, where `learner` cannot be taught from `pool`."""
+def check_learns_from(learner: Any, pool: Any, name: str = "pool") -> None:
+  """Raises an error that names what does not fit, where `learner` cannot be taught from `pool`."""
+  if not isinstance(learner, Learner):
+    raise TypeError(f"learner must come from last_jax.learners, but it is a {type(learner).__name__}")
+  if not isinstance(pool, Pool):
+    raise TypeError(f"{name} must be a last_jax.Pool, but it is a {type(pool).__name__}")
   checks.check_inputs(learner, pool.x, f"{name}.x")
   checks.check_labels(learner, pool.x, pool.y, f"{name}.y")

@@ -87,16 +87,11 @@ def teach(
 
 def check_teachable(learner: Learner, teacher: Teacher, pool: Pool, test: Pool | None, target: Params | None) -> None:
   """Raises, naming the argument, where these do not fit together."""
-  if not isinstance(learner, Learner):
-    raise TypeError(f"learner must come from last_jax.learners, but it is a {type(learner).__name__}")
   if not isinstance(teacher, Teacher):
     raise TypeError(f"teacher must come from last_jax.teachers, as greedy(...), but it is {teacher!r}")
-  for name, value in (("pool", pool), ("test", test)):
-    if value is None and name == "test":
-      continue
-    if not isinstance(value, Pool):
-      raise TypeError(f"{name} must be a last_jax.Pool, but it is a {type(value).__name__}")
-    check_learns_from(learner, value, name)
+  check_learns_from(learner, pool)
+  if test is not None:
+    check_learns_from(learner, test, "test")
   checks.check_two_classes(learner, pool.y, "pool")
   if target is not None:
     checks.check_params(learner, target, "target")

@@ -5,7 +5,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from absl import flags
@@ -93,17 +93,20 @@ def _head(flag: Any) -> str:
   return f"--{flag.name}" if flag.default is None else f"--{flag.name}={flag.default_as_str.strip(chr(39))}"
 
 
-def repeat_command(module: str, flag_values: flags.FlagValues, settled: dict[str, Any]) -> list[str]:
+def repeat_command(
+  module: str, flag_values: flags.FlagValues, settled: dict[str, Any], only: Collection[str] | None = None
+) -> list[str]:
   """The words of a command line that does the same again, even if defaults change.
 
   Args:
     module: what follows `python -m`.
     flag_values: the command's flags.
     settled: by flag, the values that were chosen in place of flags left out.
+    only: the flags that the command has; all unless given.
   """
   words = ["python", "-m", module]
   for name in flag_values:
-    if name in ("help", "h"):
+    if name in ("help", "h") or (only is not None and name not in only):
       continue
     value = settled.get(name, flag_values[name].value)
     if value is None:

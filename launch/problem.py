@@ -19,6 +19,11 @@ DATASETS = ("half_moons", "gaussian", "regression", "mnist")
 # Rates at which the methods part within the default number of steps. The paper's are given in the help of the flag.
 LEARNING_RATES = {"half_moons": 0.3, "gaussian": 0.03, "regression": 0.003, "mnist": 1e-3}
 FILE_LEARNING_RATE = 0.01
+# What `define_flags` defines.
+FLAGS = (
+  "dataset", "mnist_folder", "digits", "num_features", "per_digit", "feature_scale", "learner", "hidden", "activation",
+  "bias", "momentum", "nesterov", "learning_rate", "weight_decay",
+)  # fmt: skip
 
 
 def define_flags(

@@ -86,6 +86,8 @@ class _Run:
 
   def _advance_by(self, episodes: int) -> dict[str, Any]:
     if episodes not in self._programs:
+      if not self._console.is_terminal:
+        self._console.print("compiling")
       begin = time.perf_counter()
       self._programs[episodes] = self._advance.lower(self._setup.trainer, self.state, episodes).compile()
       self.compile_seconds += time.perf_counter() - begin

@@ -200,15 +200,9 @@ def _fingerprint(flags: Any, settled: dict[str, Any], data_facts: dict[str, Any]
 
 
 def _try_command(flags: Any, settled: dict[str, Any]) -> list[str]:
-  names = [
-    "dataset", "mnist_folder", "digits", "num_features", "per_digit", "feature_scale", "learner", "hidden",
-    "activation", "bias", "momentum", "nesterov", "learning_rate", "weight_decay", "batch_size", "seed", "x64",
-  ]  # fmt: skip
-  words = [f"--{name}" for name in names]
-  kept = command.repeat_command("launch.teach", flags, settled)
-  chosen = kept[:3] + [
-    w for w in kept[3:] if w.partition("=")[0].replace("--no", "--") in words or w.partition("=")[0] in words
-  ]
-  chosen += [f"--start_near={flags.start_near!r}"] if flags.start_near > 0 else []
-  extra = ["--teacher=sgd,imt,greedy,policy", "--constraint=simplex", f"--policy={flags.out}", "--steps=300"]
-  return [*chosen, *extra]
+  """The words of a command of `launch.teach` with the same data, learner and students."""
+  words = command.repeat_command("launch.teach", flags, settled, only=(*problem.FLAGS, "batch_size", "seed", "x64"))
+  words += [f"--start_near={flags.start_near!r}"] if flags.start_near > 0 else []
+  constraint = "simplex" if flags.learner != "least_squares" else "none"
+  others = ["--teacher=sgd,imt,greedy,policy", f"--constraint={constraint}", f"--policy={flags.out}", "--steps=300"]
+  return [*words, *others]

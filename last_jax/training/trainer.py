@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from last_jax import checks, loop, synthesis
-from last_jax.learners import Learner, check_learns_from
+from last_jax.learners import check_learns_from
 from last_jax.teachers.features import check_features
 from last_jax.teachers.outputs import is_choice
 from last_jax.teachers.policy import Policy, make_policy
@@ -216,13 +216,9 @@ train = jax.jit(_train, static_argnames="episodes")
 
 def make_problem(learner: Any, pool: Any, target: Params | None, validation: Pool | None, starts: Any) -> Problem:
   """Checked, and with what was left out filled in."""
-  if not isinstance(learner, Learner):
-    raise TypeError(f"learner must come from last_jax.learners, but it is a {type(learner).__name__}")
   validation = pool if validation is None else validation
-  for name, value in (("pool", pool), ("validation", validation)):
-    if not isinstance(value, Pool):
-      raise TypeError(f"{name} must be a last_jax.Pool, but it is a {type(value).__name__}")
-    check_learns_from(learner, value, name)
+  check_learns_from(learner, pool)
+  check_learns_from(learner, validation, "validation")
   checks.check_two_classes(learner, pool.y, "pool")
   if target is not None:
     checks.check_params(learner, target, "target")
