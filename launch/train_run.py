@@ -38,7 +38,12 @@ def train(setup: Setup, config: dict[str, Any], console: Any) -> int:
   try:
     run.to_the_end()
   except KeyboardInterrupt:
-    run.save()
+    try:
+      run.save()
+    except (
+      Exception
+    ) as error:  # Where the interrupt came while a checkpoint was being written: the one before it stays.
+      console.print(f"note: the last checkpoint could not be written: {error}", markup=False, soft_wrap=True)
     console.print(f"stopped after episode {int(run.state.episode)}: --resume goes on from there")
     return command.INTERRUPTED
   finally:

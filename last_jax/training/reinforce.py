@@ -58,7 +58,8 @@ class Reinforce:
       current = dataclasses.replace(policy, weights=weights)
 
       def log_probability(params: Params, lesson: Lessons) -> Array:
-        view = View(problem.learner, Student(params, None), problem.pool.x, truth, lesson.index[0], keys[0])
+        # No feature looks at the step or the key.
+        view = View(problem.learner, Student(params, None), problem.pool.x, truth, jnp.zeros((), int), keys[0])
         seen = OmniscientView(*view, target=problem.target) if policy.omniscient else view
         return jnp.sum(current.log_probabilities(seen, lesson.index, lesson.label))
 
