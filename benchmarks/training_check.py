@@ -94,7 +94,7 @@ def _episode(trainer: Trainer, state: State) -> tuple[Any, ...]:
 
   shown = jax.vmap(lessons)(state.students, keys)  # [N, T, 1]
   gradient, _, metrics = method.episode(trainer.problem, state.policy, state.students, keys)
-  updates, _ = trainer._optimizer().update(gradient, state.opt_state, state.policy.weights)
+  updates, _ = trainer.build_optimizer().update(gradient, state.opt_state, state.policy.weights)
   return shown, metrics["loss"], gradient, optax.apply_updates(state.policy.weights, updates)
 
 

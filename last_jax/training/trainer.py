@@ -113,7 +113,7 @@ class Trainer:
     )
     return State(
       policy=policy,
-      opt_state=self._optimizer().init(policy.weights),
+      opt_state=self.build_optimizer().init(policy.weights),
       students=self._start_students(students_key, self.num_students),
       key=key,
       episode=jnp.zeros((), jnp.uint32),
@@ -154,7 +154,7 @@ class Trainer:
     keys = jax.random.split(lesson_key, self.num_students)
     old = (state.policy.weights, state.opt_state)
     gradient, students, metrics = self.method.episode(self.problem, state.policy, state.students, keys)
-    updates, opt_state = self._optimizer().update(gradient, state.opt_state, state.policy.weights)
+    updates, opt_state = self.build_optimizer().update(gradient, state.opt_state, state.policy.weights)
     new = (optax.apply_updates(state.policy.weights, updates), opt_state)
     # A student that diverged spoils this gradient; it must not spoil the policy.
     finite = _is_finite(gradient)
@@ -180,7 +180,8 @@ class Trainer:
   def _start_students(self, key: Key, count: int) -> Student:
     return jax.vmap(lambda k: self.problem.learner.start(self.problem.starts(k)))(jax.random.split(key, count))
 
-  def _optimizer(self) -> optax.GradientTransformation:
+  def build_optimizer(self) -> optax.GradientTransformation:
+    """Of the policy's weights."""
     if self.optimizer is not None:
       return self.optimizer
     # Weight decay as a part of the gradient, which is what "Adam with weight decay" meant to the paper; not AdamW.
