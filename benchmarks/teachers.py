@@ -9,7 +9,8 @@
 
 For every setting and size of batch: the distance (and, in the black box, the loss over the pool) after the last step,
 for SGD and the teacher, and their difference with its 95 % interval over seeds (Student's t, paired). Into --json go
-all numbers. Nothing here is chosen by its outcome; where a setting departs from the paper's, its description says so.
+all numbers. Settings that depart from the paper's say so in their description; they were added to find out why a
+teacher is not better than SGD, and stand beside the paper's own.
 """
 
 import json

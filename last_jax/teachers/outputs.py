@@ -194,6 +194,11 @@ class Mixtures(_Choice):
     return mu * truth[:, None] + (1 - mu) * soft[:, None].astype(truth.dtype)
 
 
+def _as_floats(values: Any) -> Any:
+  """An array to be checked, by NumPy unless it is JAX's: what is wrong with it is said by name, not by JAX."""
+  return values if isinstance(values, jax.Array) else np.asarray(values, float)
+
+
 def simplex(prior: Any = 0.0) -> Simplex:
   """Soft labels.
 
@@ -234,11 +239,11 @@ def actions(values: Any, prior: Any = 0.0) -> Actions:
       the truth.
   """
   checks.check_not_negative("prior", prior)
-  array = jnp.asarray(values, float)
+  array = _as_floats(values)
   if array.ndim != 2 or array.shape[0] < 2 or array.shape[1] < 1:
     raise ValueError(f"actions must hold at least two labels, as [A, K], but the shape is {array.shape}")
   checks.check_finite("actions", array)
-  return Actions(array, prior)
+  return Actions(jnp.asarray(array, float), prior)
 
 
 def mixtures(mu: Any = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), soft_labels: Any = None, prior: Any = 0.0) -> Mixtures:
@@ -250,17 +255,18 @@ def mixtures(mu: Any = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), soft_labels: Any = None, 
     prior: as for `actions`.
   """
   checks.check_not_negative("prior", prior)
-  shares = jnp.asarray(mu, float)
+  shares = _as_floats(mu)
   if shares.ndim != 1 or shares.shape[0] < 2:
     raise ValueError(f"mu must hold at least two shares, as [A], but its shape is {shares.shape}")
   checks.check_between("mu", shares, 0.0, 1.0)
+  shares = jnp.asarray(shares, float)
   if soft_labels is None:
     return Mixtures(shares, None, prior)
-  soft = jnp.asarray(soft_labels, float)
+  soft = _as_floats(soft_labels)
   if soft.ndim != 2:
     raise ValueError(f"soft_labels must have shape [n, K], but it has shape {soft.shape}")
   checks.check_finite("soft_labels", soft)
-  return Mixtures(shares, soft, prior)
+  return Mixtures(shares, jnp.asarray(soft, float), prior)
 
 
 # The paper's actions for two classes, and those with their doubles.

@@ -124,7 +124,7 @@ def test_methods_and_views(tmp_path, flags):
 
 
 class TestResuming:
-  FLAGS = ("--episodes=1200", "--checkpoint_seconds=0", "--method=reinforce", "--horizon=10")
+  FLAGS = ("--episodes=800", "--checkpoint_seconds=0", "--method=reinforce", "--horizon=10")
 
   def test_killed_at_ten_random_moments_it_ends_in_the_same_bits(self, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
