@@ -62,7 +62,7 @@ def prepare(flags: Any) -> Setup:
   target, _, notes = problem.find_target(learner, dataset, target_key, flags)
   omniscient = flags.view == "omniscient"
   reinforce = flags.method == "reinforce"
-  settled = {
+  settled: dict[str, Any] = {
     "learning_rate": given.learning_rate,
     "learner": given.learner_name,
     "horizon": flags.horizon or (100 if reinforce else 20),
@@ -70,7 +70,7 @@ def prepare(flags: Any) -> Setup:
     "teacher_weight_decay": (0.0 if reinforce else 1e-4)
     if flags.teacher_weight_decay is None
     else flags.teacher_weight_decay,
-    "keep_best": reinforce if flags.keep_best is None else flags.keep_best,
+    "keep_best": (reinforce or not omniscient) if flags.keep_best is None else flags.keep_best,
   }
   make = training.make_reinforce if reinforce else training.make_unrolled
   trainer = make(

@@ -123,7 +123,7 @@ def make_flags() -> flags.FlagValues:
   define(
     switch, "keep_best", None,
     "Whether, at every report, the teacher is tried on students that are the same every time, and the best is kept. "
-    "Unless given: for reinforce.",
+    "Unless given: for reinforce and in the black box, where only long teaching shows what an episode led to.",
   )  # fmt: skip
   define(whole, "report_every", 20, "Episodes between lines of metrics.jsonl.", lower_bound=1)
   define(real, "checkpoint_seconds", 20.0, "Seconds between checkpoints; 0: one with every report.")

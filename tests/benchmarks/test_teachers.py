@@ -9,7 +9,7 @@ from benchmarks import teachers
 from launch.command import run_command
 
 
-@pytest.mark.parametrize("name", ["mlp_free", "black_box_unroll_free", "black_box_reinforce"])
+@pytest.mark.parametrize("name", ["mlp_free", "black_box_unroll_best", "black_box_reinforce"])
 def test_settings_run(name):
   outcomes = teachers.measure(name, 2, tiny=True)
   black_box = name.startswith("black_box")

@@ -109,7 +109,7 @@ class TestFiles:
   [
     ("--method=reinforce",),
     ("--method=reinforce", "--view=black_box", "--reward=steps:0.8", "--actions=mixtures:0.5,1"),
-    ("--view=black_box", "--output=residue:0.5:free", "--validation=test", "--keep_best"),
+    ("--view=black_box", "--output=residue:0.5:free", "--validation=test"),
     ("--learner=mlp", "--hidden=4", "--output=free", "--segment=2", "--x64", "--start_near=0"),
   ],
 )
@@ -118,7 +118,7 @@ def test_methods_and_views(tmp_path, flags):
   assert {path.name for path in tmp_path.iterdir()} == FILES
   lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
   assert ("distance" in lines[0]) == ("--view=black_box" not in flags)
-  assert ("score" in lines[0]) == ("--method=reinforce" in flags or "--keep_best" in flags)
+  assert ("score" in lines[0]) == ("--method=reinforce" in flags or "--view=black_box" in flags)
   policy = last.load_policy(tmp_path / "policy.npz")
   assert policy.omniscient == ("--view=black_box" not in flags)
 
