@@ -2,7 +2,7 @@
 
   python -m benchmarks.teachers
       Ten teachers of every kind, each trained from its own seed and then tried on 20 students for 300 steps; SGD
-      teaches the same students with the same examples. Half an hour or so on two cores.
+      teaches the same students with the same examples. Forty minutes or so on two cores.
 
   python -m benchmarks.teachers --setting=unroll_20,reinforce --seeds=3
       Some of them, with fewer seeds.
