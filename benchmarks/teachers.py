@@ -13,8 +13,6 @@ all numbers. Settings that depart from the paper's say so in their description; 
 teacher is not better than SGD, and stand beside the paper's own.
 """
 
-import json
-import pathlib
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +25,6 @@ from absl import flags
 
 import last_jax as last
 from last_jax import report, training
-from last_jax.data.files import replaced
 from launch.command import UsageError, make_console, run_command
 
 STUDENTS, STEPS = 20, 300
@@ -207,9 +204,7 @@ def main(values: flags.FlagValues) -> int:
     outcomes += measure(name, values.seeds, values.tiny)
     console.print(f"{name}: {values.seeds} teachers trained in {outcomes[-1].seconds:.0f} s, compiling included")
     if values.json is not None:
-      plain = [o._replace(sgd=o.sgd.tolist(), teacher=o.teacher.tolist())._asdict() for o in outcomes]
-      with replaced(values.json) as temporary:
-        pathlib.Path(temporary).write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+      report.write_json(values.json, [outcome._asdict() for outcome in outcomes])
   console.print(make_table(outcomes))
   return 0
 

@@ -1,7 +1,7 @@
 """The same training of a teacher in eager PyTorch, as one would write it with care: the baseline of those benchmarks.
 
 There are two forms. In the one, all students are rows of one tensor. In the other, one student is taught after the
-other, as the paper's authors published it. Both share the code below, and with it all care: students' gradients are
+other, as is simplest to write. Both share the code below, and with it all care: students' gradients are
 explicit formulas, so that autograd is for the policy only; what stays the same during an episode (the standardization
 of features, the part of the first layer that belongs to the examples and the target) is computed for all steps at once,
 distances too; where no gradient is needed none is recorded; Adam is fused.

@@ -8,9 +8,10 @@ import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+import jax
 from absl import flags
 
-from last_jax import report
+from last_jax import prepare_cpu, report
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
@@ -58,6 +59,19 @@ def run_command(
   except KeyboardInterrupt:
     print("stopped", file=sys.stderr)
     return INTERRUPTED
+
+
+@contextlib.contextmanager
+def prepared(flag_values: flags.FlagValues, prepare: Callable[[flags.FlagValues], Any]) -> Iterator[tuple[Any, Any]]:
+  """Gives what `prepare` makes of the flags, once its notes are shown, and a console; in float64 if --x64 says so."""
+  prepare_cpu()
+  console = make_console()
+  with jax.enable_x64(True) if flag_values.x64 else contextlib.nullcontext():
+    with user_errors():
+      setup = prepare(flag_values)
+    for note in setup.notes:
+      console.print(f"note: {note}", markup=False, soft_wrap=True)
+    yield setup, console
 
 
 def make_console() -> Any:

@@ -54,7 +54,7 @@ def build_learner(flags: Any, dataset: last.Dataset, learning_rate: float) -> tu
     raise ValueError("--learner=softmax tells classes apart, but y holds real numbers: use least_squares")
   if name == "softmax":
     return name, last.learners.softmax(num_features, num_outputs, **settings)
-  widths = (num_features, *_widths(flags.hidden), num_outputs)
+  widths = (num_features, *parse_widths("--hidden", flags.hidden), num_outputs)
   loss = "squared_error" if num_outputs == 1 else None
   return name, last.learners.mlp(widths, activation=flags.activation, loss=loss, **settings)
 
@@ -68,9 +68,10 @@ def _check_binary(name: str, y: Any) -> None:
     )
 
 
-def _widths(words: list[str]) -> tuple[int, ...]:
+def parse_widths(flag: str, words: list[str]) -> tuple[int, ...]:
+  """The widths of hidden layers, from the words of a flag."""
   if not all(word.strip().isdigit() and int(word) for word in words):
-    raise ValueError(f"--hidden={','.join(words)} must be the widths of the hidden layers, as 32 or 64,32")
+    raise ValueError(f"{flag}={','.join(words)} must be the widths of the hidden layers, as 32 or 64,32")
   return tuple(int(word) for word in words)
 
 

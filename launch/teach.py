@@ -28,16 +28,13 @@ and step), summary.json, config.json (with the command that repeats the run) and
 --lessons, lessons.npz. Ctrl-C keeps the methods that are finished.
 """
 
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 from absl import flags
 
-from last_jax import prepare_cpu
 from launch import command, problem
 from launch.chunks import Taught, teach_in_chunks
 from launch.progress import make_progress
@@ -123,13 +120,7 @@ def run() -> int:
 
 
 def _teach(values: flags.FlagValues) -> int:
-  prepare_cpu()
-  console = command.make_console()
-  with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
-    with command.user_errors():
-      setup = prepare(values)
-    for note in setup.notes:
-      console.print(f"note: {note}", markup=False, soft_wrap=True)
+  with command.prepared(values, prepare) as (setup, console):
     taught, failure = _teach_all(setup, console)
     if isinstance(failure, Exception) and not taught:
       raise failure

@@ -1,9 +1,9 @@
 """From the flags of `launch.train_teacher` to a trainer, each error naming its flag."""
 
 import hashlib
+import inspect
 import json
 import pathlib
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ from last_jax.teachers import outputs
 from last_jax.training import rewards
 from last_jax.training.trainer import Trainer
 from launch import command, problem
+from launch.learner import parse_widths
 
 METHODS, VIEWS = ("unroll", "reinforce"), ("omniscient", "black_box")
 ACTIONS, REWARDS = ("binary", "binary_augmented", "mixtures"), ("distance", "loss", "accuracy", "steps")
@@ -62,17 +63,17 @@ def prepare(flags: Any) -> Setup:
   target, _, notes = problem.find_target(learner, dataset, target_key, flags)
   omniscient = flags.view == "omniscient"
   reinforce = flags.method == "reinforce"
+  make: Any = training.make_reinforce if reinforce else training.make_unrolled
+  usual = {name: parameter.default for name, parameter in inspect.signature(make).parameters.items()}
+  decay = flags.teacher_weight_decay
   settled: dict[str, Any] = {
     "learning_rate": given.learning_rate,
     "learner": given.learner_name,
-    "horizon": flags.horizon or (100 if reinforce else 20),
-    "reset": (1.0 if reinforce else 0.2) if flags.reset is None else flags.reset,
-    "teacher_weight_decay": (0.0 if reinforce else 1e-4)
-    if flags.teacher_weight_decay is None
-    else flags.teacher_weight_decay,
+    "horizon": flags.horizon or usual["horizon"],
+    "reset": usual["reset"] if flags.reset is None else flags.reset,
+    "teacher_weight_decay": usual["weight_decay"] if decay is None else decay,
     "keep_best": (reinforce or not omniscient) if flags.keep_best is None else flags.keep_best,
   }
-  make = training.make_reinforce if reinforce else training.make_unrolled
   trainer = make(
     learner,
     dataset.train,
@@ -84,7 +85,7 @@ def prepare(flags: Any) -> Setup:
     students=flags.students,
     reset=settled["reset"],
     features=flags.features,
-    hidden=_widths("--teacher_hidden", flags.teacher_hidden),
+    hidden=parse_widths("--teacher_hidden", flags.teacher_hidden),
     standardize=flags.standardize,
     learning_rate=flags.teacher_learning_rate,
     weight_decay=settled["teacher_weight_decay"],
@@ -152,16 +153,15 @@ def _actions(spec: str | None, num_outputs: int) -> Any:
   if spec in ("binary", "binary_augmented"):
     return outputs.BINARY if spec == "binary" else outputs.BINARY_AUGMENTED
   if kind == "mixtures":
-    return outputs.mixtures([_number("--actions", spec, word) for word in rest.split(",")] if rest else _MU)
+    return (
+      outputs.mixtures([_number("--actions", spec, word) for word in rest.split(",")]) if rest else outputs.mixtures()
+    )
   if not spec.endswith(".npz"):
     raise ValueError(f"--actions={spec} is not known: use one of {', '.join(ACTIONS)}, or FILE.npz")
   arrays = read_arrays(spec)
   if "actions" not in arrays:
     raise ValueError(f"--actions={spec} must hold the array actions [A, K], but holds {', '.join(arrays) or 'nothing'}")
   return outputs.actions(arrays["actions"])
-
-
-_MU = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def _reward(spec: str | None) -> Any:
@@ -181,12 +181,6 @@ def _number(flag: str, spec: str, word: str) -> float:
     return float(word)
   except ValueError:
     raise ValueError(f"{flag}={spec}: {word!r} is not a number") from None
-
-
-def _widths(flag: str, words: Sequence[str]) -> tuple[int, ...]:
-  if not all(word.strip().isdigit() and int(word) for word in words):
-    raise ValueError(f"{flag}={','.join(words)} must be the widths of hidden layers, as 128,128")
-  return tuple(int(word) for word in words)
 
 
 def _fingerprint(flags: Any, settled: dict[str, Any], data_facts: dict[str, Any], dataset: last.Dataset) -> str:

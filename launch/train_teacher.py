@@ -22,16 +22,13 @@ training.png, summary.json, config.json, and checkpoints/. At the end it prints 
 beside others.
 """
 
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 from absl import flags
 
-from last_jax import prepare_cpu
 from launch import command, problem
 from launch.train_run import train
 from launch.train_setup import ACTIONS, METHODS, REWARDS, VIEWS, prepare
@@ -145,13 +142,7 @@ def run() -> int:
 
 
 def _main(values: flags.FlagValues) -> int:
-  prepare_cpu()
-  console = command.make_console()
-  with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
-    with command.user_errors():
-      setup = prepare(values)
-    for note in setup.notes:
-      console.print(f"note: {note}", markup=False, soft_wrap=True)
+  with command.prepared(values, prepare) as (setup, console):
     config = command.make_config("launch.train_teacher", values, setup.settled, setup.data_facts)
     return train(setup, config, console)
 

@@ -1,5 +1,6 @@
 """From the numbers that a policy network gives to labels: on the simplex, free, a residue, or a choice of actions."""
 
+import abc
 import dataclasses
 from typing import Any, Protocol
 
@@ -98,7 +99,7 @@ class Residue(_Continuous):
     return self.alpha * truth + (1 - self.alpha) * self.of.labels(learner, numbers, truth, index, key)
 
 
-class _Choice:
+class _Choice(abc.ABC):
   """One of A candidate labels per example; the numbers are the logarithms of probabilities, up to a constant."""
 
   prior: Array | float
@@ -113,9 +114,9 @@ class _Choice:
   def _logits(self, numbers: Array, candidates: Array, truth: Array) -> Array:
     return numbers - self.prior * jnp.sum((candidates - truth[:, None]) ** 2, -1)
 
+  @abc.abstractmethod
   def candidates(self, truth: Array, index: Array) -> Array:
     """`[m, A, K]`."""
-    raise NotImplementedError
 
   def log_probabilities(self, numbers: Array, truth: Array, index: Array, shown: Array) -> Array:
     """Of having shown the labels `shown [m, K]`: `[m]`. Candidates that are the same label count together."""

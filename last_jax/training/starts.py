@@ -52,12 +52,8 @@ def as_starts(learner: Learner, starts: Any) -> Any:
   """What to call with a key: the learner's own random parameters unless given."""
   if starts is None:
     return FromFunction(learner.model.init)
-  if isinstance(starts, (Near, FromFunction)):
-    starts_ = starts
-  elif callable(starts):
-    starts_ = FromFunction(starts)
-  else:
+  if not callable(starts):
     raise TypeError(f"starts must be a function of a key, as training.near(...), but it is a {type(starts).__name__}")
-  made = jax.eval_shape(starts_, jax.random.key(0))
-  checks.check_params(learner, made, "starts(key)")
-  return starts_
+  starts = starts if isinstance(starts, Near) else FromFunction(starts)
+  checks.check_params(learner, jax.eval_shape(starts, jax.random.key(0)), "starts(key)")
+  return starts

@@ -15,11 +15,11 @@ def run(out, *flags):
   return teach.main(["teach", f"--out={out}", *flags])
 
 
-def start_process(flags, **settings):
+def start_process(flags, module="launch.teach", **settings):
   # A shell that runs tests in the background has its children ignore SIGINT; this undoes it.
   code = (
     "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "runpy.run_module('launch.teach', run_name='__main__', alter_sys=True)"
+    f"runpy.run_module('{module}', run_name='__main__', alter_sys=True)"
   )
   return subprocess.Popen(
     [sys.executable, "-c", code, *flags],

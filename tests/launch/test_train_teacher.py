@@ -5,8 +5,6 @@ import random
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import jax
@@ -16,7 +14,7 @@ import pytest
 import last_jax as last
 from last_jax.data.files import read_arrays
 from launch import teach, train_teacher
-from tests.launch.running import ROOT
+from tests.launch.running import start_process
 
 SMALL = (
   "--dataset=half_moons", "--learning_rate=0.3", "--teacher_hidden=16", "--horizon=5", "--students=4",
@@ -29,14 +27,8 @@ def run(out, *flags):
   return train_teacher.main(["train_teacher", f"--out={out}", *SMALL, *flags])
 
 
-def start_process(out, *flags):
-  return subprocess.Popen(
-    [sys.executable, "-m", "launch.train_teacher", f"--out={out}", *SMALL, *flags],
-    cwd=ROOT,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.STDOUT,
-    text=True,
-  )
+def start(out, *flags):
+  return start_process([f"--out={out}", *SMALL, *flags], "launch.train_teacher")
 
 
 @pytest.fixture(scope="module")
@@ -129,17 +121,17 @@ class TestResuming:
   def test_killed_at_ten_random_moments_it_ends_in_the_same_bits(self, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     begin = time.monotonic()
-    process = start_process(whole, *self.FLAGS)
+    process = start(whole, *self.FLAGS)
     while not ((whole / "metrics.jsonl").is_file() and (whole / "metrics.jsonl").stat().st_size):
       assert process.poll() is None
       time.sleep(0.05)
     starting = time.monotonic() - begin  # Importing, compiling; from then on it trains, and mostly writes checkpoints.
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
     draw = random.Random(0)
     killed, reached = 0, set()
     while killed < 10:
-      process = start_process(broken, *self.FLAGS, "--resume")
+      process = start(broken, *self.FLAGS, "--resume")
       time.sleep(draw.uniform(0.5 * starting, starting + 2.0))
       if process.poll() is None:
         process.send_signal(signal.SIGKILL)
@@ -152,23 +144,17 @@ class TestResuming:
       if (broken / "checkpoints").is_dir():
         reached |= {path.name for path in (broken / "checkpoints").iterdir()}
     assert len(reached) > 3, reached  # Or nothing was resumed.
-    process = start_process(broken, *self.FLAGS, "--resume")
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    assert (broken / "policy.npz").read_bytes() == (tmp_path / "whole" / "policy.npz").read_bytes()
-    for name in ("metrics.jsonl",):
-      one, other = (
-        [json.loads(line) for line in (tmp_path / run / name).read_text().splitlines()] for run in ("whole", "broken")
-      )
-      for line in one + other:
-        line.pop("episodes_per_second")
-      assert one == other
+    process = start(broken, *self.FLAGS, "--resume")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert (broken / "policy.npz").read_bytes() == (whole / "policy.npz").read_bytes()
+    one, other = ([json.loads(line) for line in (out / "metrics.jsonl").open()] for out in (whole, broken))
+    for line in one + other:
+      line.pop("episodes_per_second")
+    assert one == other
 
   def test_an_interrupt_keeps_what_was_reached(self, tmp_path):
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    code += "from launch import train_teacher; import sys; sys.exit(train_teacher.run())"
-    flags = [f"--out={tmp_path}", *SMALL, "--episodes=1000000"]
-    process = subprocess.Popen([sys.executable, "-c", code, *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = start(tmp_path, "--episodes=1000000")
     deadline = time.monotonic() + 120
     metrics = tmp_path / "metrics.jsonl"
     while time.monotonic() < deadline and not (metrics.is_file() and metrics.stat().st_size):

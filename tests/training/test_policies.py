@@ -252,8 +252,11 @@ class TestTeacher:
   def test_sampling_depends_on_the_key_and_the_step_alone(self):
     learner, pool, target = task()
     policy = policy_of(learner, pool, target, last.outputs.mixtures(), features=("params", "progress"))
-    teach = lambda **s: last.teach(KEY, learner, teacher, pool, target=target, lessons=True, metrics=(), **s)  # noqa: E731
     teacher = last.teachers.policy(policy, sample=True)
+
+    def teach(**settings):
+      return last.teach(KEY, learner, teacher, pool, target=target, lessons=True, metrics=(), **settings)
+
     whole = teach(steps=6)
     half = teach(steps=3)
     rest = teach(steps=3, resume=half)
@@ -267,7 +270,10 @@ class TestTeacher:
     other = jax.tree.map(lambda w: w + 0.1, policies[0].weights)
     policies.append(dataclasses.replace(policies[0], weights=other))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *policies)
-    final = lambda p: last.teach(KEY, learner, last.teachers.policy(p), pool, target=target, steps=3).distance  # noqa: E731
+
+    def final(policy):
+      return last.teach(KEY, learner, last.teachers.policy(policy), pool, target=target, steps=3).distance
+
     together = jax.vmap(final)(stacked)
     np.testing.assert_allclose(together, np.stack([final(p) for p in policies]), rtol=1e-5)
 

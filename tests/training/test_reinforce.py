@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 import last_jax as last
 from last_jax import training
 from last_jax.teachers.base import OmniscientView, View
+from tests.training import digits
 
 KEY = jax.random.key(0)
 ACTIONS = np.array([[-1.0], [0.5], [2.0]])
@@ -172,14 +173,11 @@ def test_equal_actions_count_together(x64):
 
 
 def test_a_trained_teacher_beats_sgd_on_digits():
-  data = last.data.mnist((3, 5), train_per_digit=200)
-  learner = last.learners.softmax(24, 2, learning_rate=5e-4, weight_decay=5e-5, bias=False)
-  target = last.fit_target(learner, data.train)
-  starts = training.near(target, 0.05)
+  learner, pool, target, starts = digits.task()
   policy, log = last.train_reinforce(
     KEY,
     learner,
-    data.train,
+    pool,
     target=target,
     starts=starts,
     actions=last.outputs.BINARY_AUGMENTED,
@@ -187,15 +185,7 @@ def test_a_trained_teacher_beats_sgd_on_digits():
     episodes=400,
   )
   assert log.score.shape == (20,)
-  keys = jax.random.split(jax.random.key(1), 20)
-  settings = {"target": target, "init": jax.vmap(starts)(keys), "steps": 200, "record_every": 200, "batch_size": 16}
-
-  def final(teacher):
-    return np.asarray(last.teach_many(keys, learner, teacher, data.train, metrics="distance", **settings).distance)[
-      :, -1
-    ]
-
-  gain = final(last.teachers.sgd()) - final(last.teachers.policy(policy))
+  gain = digits.gains(policy, learner, pool, target, starts, steps=200, batch_size=16)
   assert np.mean(gain) > 4 * np.std(gain, ddof=1) / np.sqrt(len(gain))
 
 

@@ -14,6 +14,7 @@ import last_jax as last
 from last_jax import training
 from last_jax.training import trainer as trainer_
 from last_jax.training.checkpoint import Checkpoints
+from tests.data.samples import read_or_refuse
 
 KEY = jax.random.key(0)
 
@@ -72,10 +73,12 @@ def test_in_pieces_or_at_once(task, method):
 def test_many_seeds_at_once(task, method):
   learner, pool, target = task
   settings = {"target": target, "horizon": 4, "students": 3, "hidden": (8,), "episodes": 5, "evaluate_every": 2}
-  if method == "reinforce":
-    train = lambda key: last.train_reinforce(key, learner, pool, actions=last.outputs.BINARY, **settings)  # noqa: E731
-  else:
-    train = lambda key: last.train_unrolled(key, learner, pool, **settings)  # noqa: E731
+
+  def train(key):
+    if method == "reinforce":
+      return last.train_reinforce(key, learner, pool, actions=last.outputs.BINARY, **settings)
+    return last.train_unrolled(key, learner, pool, **settings)
+
   keys = jax.random.split(KEY, 3)
   policies, logs = jax.vmap(train)(keys)
   assert logs.loss.shape == (3, 5)
@@ -268,11 +271,8 @@ class TestCheckpoints:
         continue
       (folder / name).write_bytes(data[: len(data) // 2])
       damaged = content(folder)
-      try:
-        found = Checkpoints(folder, "mine").restore(begin)
-      except ValueError as error:
-        assert str(folder) in str(error)  # noqa: PT017 (either is right: see below)
-      else:
+      found = read_or_refuse(lambda folder: Checkpoints(folder, "mine").restore(begin), folder)
+      if found is not None:
         assert_same(found, begin)  # A file that nothing depends on, as one of Orbax's own notes.
       assert content(folder) == damaged
       (folder / name).write_bytes(data)

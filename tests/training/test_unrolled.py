@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 import last_jax as last
 from last_jax import training
 from last_jax.training import trainer as trainer_
+from tests.training import digits
 
 KEY = jax.random.key(0)
 
@@ -118,9 +119,15 @@ def test_black_box_minimises_the_loss_on_validation_examples(x64):
   loss, after = trainer.method.objective(trainer.problem, state.policy, student, jax.random.key(5))
   lesson_key = jax.random.split(jax.random.key(5))[0]
   truth = learner.encode(validation.x, validation.y)
-  probe = lambda w: learner.mean_loss(w, validation.x, truth)  # noqa: E731
+  teacher = last.teachers.policy(state.policy)
   result = last.teach(
-    lesson_key, learner, last.teachers.policy(state.policy), pool, init=student.params, steps=3, probe=probe
+    lesson_key,
+    learner,
+    teacher,
+    pool,
+    init=student.params,
+    steps=3,
+    probe=lambda params: learner.mean_loss(params, validation.x, truth),
   )
   np.testing.assert_allclose(loss, np.sum(result.probe[1:]), rtol=0.02)  # 4,096 draws of 4 examples.
   assert after is not None
@@ -148,25 +155,14 @@ def test_rematerialisation_needs_less_memory_and_changes_nothing(horizon):
 
 
 def test_a_trained_teacher_beats_sgd_on_digits():
-  data = last.data.mnist((3, 5), train_per_digit=200)
-  learner = last.learners.softmax(24, 2, learning_rate=5e-4, weight_decay=5e-5, bias=False)
-  target = last.fit_target(learner, data.train)
-  starts = training.near(target, 0.05)
+  learner, pool, target, starts = digits.task()
   policy, log = last.train_unrolled(
-    KEY, learner, data.train, target=target, starts=starts, episodes=300, output=last.outputs.free()
+    KEY, learner, pool, target=target, starts=starts, episodes=300, output=last.outputs.free()
   )
   assert log.loss.shape == log.distance.shape == log.applied.shape == (300,)
   assert log.score is None
   assert np.all(log.applied)
-  keys = jax.random.split(jax.random.key(1), 20)
-  settings = {"target": target, "init": jax.vmap(starts)(keys), "steps": 300, "record_every": 300}
-
-  def final(teacher):
-    return np.asarray(last.teach_many(keys, learner, teacher, data.train, metrics="distance", **settings).distance)[
-      :, -1
-    ]
-
-  gain = final(last.teachers.sgd()) - final(last.teachers.policy(policy))  # Paired: the same students and examples.
+  gain = digits.gains(policy, learner, pool, target, starts, steps=300, batch_size=1)
   assert np.mean(gain) > 4 * np.std(gain, ddof=1) / np.sqrt(len(gain))
 
 
