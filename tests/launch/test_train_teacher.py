@@ -148,7 +148,9 @@ class TestResuming:
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert (broken / "policy.npz").read_bytes() == (whole / "policy.npz").read_bytes()
-    one, other = ([json.loads(line) for line in (out / "metrics.jsonl").open()] for out in (whole, broken))
+    one, other = (
+      [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()] for out in (whole, broken)
+    )
     for line in one + other:
       line.pop("episodes_per_second")
     assert one == other
