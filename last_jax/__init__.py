@@ -4,12 +4,12 @@ A teacher steers a learner to target parameters by choosing, each iteration, the
 `teach`; the heart is `synthesize_labels`.
 """
 
-from last_jax import constraints, data, learners, losses, teachers, training
+from last_jax import constraints, data, learners, losses, teachers, theory, training
 from last_jax.devices import prepare_cpu
 from last_jax.loop import teach
 from last_jax.students import teach_many
 from last_jax.synthesis import synthesize_labels
-from last_jax.target import fit_target, unreachable_distance
+from last_jax.target import fit_target, unreachable_distance, unreachable_part
 from last_jax.teachers import outputs
 from last_jax.teachers.policy_file import load_policy, save_policy
 from last_jax.training import rewards, train_reinforce, train_unrolled
@@ -37,8 +37,10 @@ __all__ = [
   "teach",
   "teach_many",
   "teachers",
+  "theory",
   "train_reinforce",
   "train_unrolled",
   "training",
   "unreachable_distance",
+  "unreachable_part",
 ]

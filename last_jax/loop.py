@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from last_jax import checks, synthesis
 from last_jax.learners import Learner, check_learns_from
+from last_jax.proposals import propose
 from last_jax.teachers.base import Teacher, View
 from last_jax.types import Array, Key, Lessons, Params, Pool, Result, Student
 
@@ -68,7 +69,7 @@ def teach(
     batch_size: m, how many examples are shown in each.
     record_every: metrics are computed at the start, after every so many steps, and at the end.
     test: examples to measure the accuracy on.
-    lessons: whether to return what was shown: `Result.lessons`.
+    lessons: whether to return what was shown: `Result.lessons`, and `Result.residual` where the teacher has one.
     tolerance: if given, `Result.hitting_time` is the first iteration with distance <= tolerance.
     metrics: which of "distance", "objective", "accuracy" to record. The last two go over a whole pool each time.
     probe: your own function of the parameters, recorded as `Result.probe`. Pass the same function again to reuse what
@@ -135,6 +136,11 @@ class _Carry(NamedTuple):
   hitting_time: Array | None  # [] -1 until the tolerance is reached.
 
 
+class _Shown(NamedTuple):
+  lesson: Lessons | None
+  residual: Array | None  # []
+
+
 def run_inline(
   key: Key,
   learner: Learner,
@@ -160,17 +166,18 @@ def run_inline(
   memory = teacher.prepare(learner, x, truth, task.target)
   shown_target = task.target if teacher.omniscient else None
 
-  def iterate(carry: _Carry, inputs: tuple[Array, Array]) -> tuple[_Carry, Lessons | None]:
+  def iterate(carry: _Carry, inputs: tuple[Array, Array]) -> tuple[_Carry, _Shown | None]:
     """One iteration: the loop proposes, the teacher decides, the student learns."""
     step, proposal = inputs
     student = carry.student
-    view = View(learner, student, x, truth, step, jax.random.fold_in(teacher_key, step))
+    view = View(learner, student, x, truth, step, jax.random.fold_in(teacher_key, step), proposal_key)
     lesson = teacher.lesson(memory, view, shown_target, proposal)
+    shown = _Shown(lesson, teacher.residual(memory, view, shown_target, lesson)) if plan.lessons else None
     student = learner.step(student, x[lesson.index], lesson.label)
     hit = carry.hitting_time
     if hit is not None:
       hit = jnp.where((hit < 0) & _within_tolerance(task, student), step + 1, hit)
-    return _Carry(student, hit), lesson if plan.lessons else None
+    return _Carry(student, hit), shown
 
   def stretch(carry: _Carry, start: Array, records: int, stride: int):
     """`records` times `stride` iterations from `start` on, with a record after each stride."""
@@ -212,6 +219,7 @@ def run_inline(
 
   steps, recorded, shown = zip(*pieces, strict=True)
   recorded = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *recorded)
+  curriculum = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *shown[1:]) if plan.lessons else _Shown(None, None)
   return Result(
     step=jnp.concatenate(steps),
     distance=recorded.get("distance"),
@@ -219,8 +227,9 @@ def run_inline(
     accuracy=recorded.get("accuracy"),
     probe=recorded.get("probe"),
     hitting_time=carry.hitting_time,
-    lessons=jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *shown[1:]) if plan.lessons else None,
+    lessons=curriculum.lesson,
     student=carry.student,
+    residual=curriculum.residual,
   )
 
 
@@ -230,26 +239,6 @@ run = jax.jit(run_inline, static_argnames="plan")
 def go_on_from(student: Student, step: Array, hitting_time: Array | None = None) -> Result:
   """A result to resume from, with nothing in it that is not needed for that: `step [1]` iterations were taken."""
   return Result(step, None, None, None, None, hitting_time, None, student)
-
-
-def propose(key: Key, steps: Array, batch_size: int, pool_size: int) -> Array:
-  """The random examples of iterations `steps [t]`, `[t, m]`: each depends on the key and its own number alone.
-
-  One hash per example: the bits that `fold_in` makes are used as random numbers, not as keys. `jax.random.randint` with
-  a key per step does the same in some forty times the time, which would be most of a student's step.
-  """
-  number = steps[:, None] * batch_size + jnp.arange(batch_size)[None]
-  folded = jax.vmap(jax.vmap(lambda i: jax.random.fold_in(key, i)))(number.astype(jnp.uint32))
-  return _scale_down(jax.random.key_data(folded)[..., 0], pool_size)
-
-
-def _scale_down(bits: Array, size: int) -> Array:
-  """floor(bits * size / 2^32), in 32-bit arithmetic: uniform below `size`, but for one part in 2^32 / size."""
-  bits_high, bits_low = bits >> 16, bits & 0xFFFF
-  size_high, size_low = jnp.uint32(size >> 16), jnp.uint32(size & 0xFFFF)
-  middle = bits_high * size_low + ((bits_low * size_low) >> 16)
-  other = bits_low * size_high + (middle & 0xFFFF)
-  return (bits_high * size_high + (middle >> 16) + (other >> 16)).astype(jnp.int32)
 
 
 def _within_tolerance(task: Task, student: Student) -> Array:

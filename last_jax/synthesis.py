@@ -127,7 +127,7 @@ def greedy_labels(
   def distance(labels: Array) -> Array:
     return squared_distance(learner.step(student, x, labels).params, target, layer_weights)
 
-  return _labels_numerically(learner, constraint, expand_in_labels, distance, outputs, truth)
+  return labels_numerically(learner, constraint, expand_in_labels, distance, outputs, truth)
 
 
 _greedy_labels = jax.jit(greedy_labels)  # For callers who do not compile: learner and constraint are pytrees.
@@ -251,7 +251,7 @@ def _discrete_through_map(learner: Learner, outputs: Array, problem: Quadratic, 
   return class_labels[:1] + chosen * (class_labels[1:] - class_labels[:1])
 
 
-def _labels_numerically(
+def labels_numerically(
   learner: Learner,
   constraint: Constraint,
   expand_at: Callable[[Array], Quadratic],

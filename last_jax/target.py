@@ -160,10 +160,15 @@ def _lbfgs(value: Any, flat: Array, tolerance: Any, max_steps: Any):
 
 
 def unreachable_distance(learner: Learner, params: Params, target: Params, x: Array) -> Array:
-  """The norm of the part of w - w* that no labels of the examples `x [n, ...]` can change, around these parameters.
+  """The norm of `unreachable_part`: for linear learners ||w - w*|| can never fall below it (weight decay aside)."""
+  return optax.tree.norm(unreachable_part(learner, params, target, x))
 
-  For linear learners that part is the same all along, so ||w - w*|| can never fall below it (weight decay aside):
-  directions outside the span of the examples and, for softmax, what is common to all classes.
+
+def unreachable_part(learner: Learner, params: Params, target: Params, x: Array) -> Params:
+  """The part of w - w* that no labels of the examples `x [n, ...]` can change, around these parameters.
+
+  For linear learners it is the same all along: what lies outside the span of the examples and, for softmax, what is
+  common to all classes.
   """
   checks.check_params(learner, params, "params")
   checks.check_params(learner, target, "target")
@@ -186,5 +191,5 @@ def unreachable_distance(learner: Learner, params: Params, target: Params, x: Ar
   gram, _ = jax.lax.scan(add, jnp.zeros((size, size), x.dtype), x)
   values, vectors = jnp.linalg.eigh(gram)
   beyond = values <= size * jnp.finfo(x.dtype).eps * jnp.max(values)
-  error = ravel_pytree(optax.tree.sub(params, target))[0]
-  return jnp.linalg.norm(jnp.where(beyond, vectors.T @ error, 0.0))
+  error, unravel = ravel_pytree(optax.tree.sub(params, target))
+  return unravel(vectors @ jnp.where(beyond, vectors.T @ error, 0.0))

@@ -135,6 +135,7 @@ class Result(NamedTuple):
   hitting_time: Array | None  # [] first iteration with distance <= tolerance; -1 where there was none.
   lessons: Lessons | None  # The curriculum, when asked for.
   student: Student  # Where the student ended; `teach(..., resume=result)` goes on from there.
+  residual: Array | None = None  # [steps] ||w+ - the w+ that the teacher wanted||, of theorem teachers, with lessons.
 
   @property
   def params(self) -> Params:

@@ -8,7 +8,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 import last_jax as last
-from last_jax import loop
+from last_jax import loop, proposals
 
 KEY = jax.random.key(0)
 
@@ -142,17 +142,17 @@ def test_hitting_time_is_the_first_iteration_within_the_tolerance():
 
 
 def test_proposals_are_uniform_and_belong_to_key_and_step():
-  drawn = np.asarray(loop.propose(KEY, jnp.arange(4000), 5, 10))
+  drawn = np.asarray(proposals.propose(KEY, jnp.arange(4000), 5, 10))
   counts = np.bincount(drawn.ravel(), minlength=10)
   assert np.sum((counts - 2000) ** 2 / 2000) < 30  # Chi-squared with 9 degrees of freedom: p < 0.0005.
   repeats = np.mean(drawn[1:, 0] == drawn[:-1, 0])  # Neighbouring steps are independent.
   assert abs(repeats - 0.1) < 0.02
-  np.testing.assert_array_equal(drawn[100:200], loop.propose(KEY, jnp.arange(100, 200), 5, 10))
+  np.testing.assert_array_equal(drawn[100:200], proposals.propose(KEY, jnp.arange(100, 200), 5, 10))
   assert len(np.unique(drawn[:, 0])) == 10
   for size in (1, 7, 65536, 65537, 1_000_003, 2**31 - 1):
     bits = np.random.default_rng(0).integers(2**32, size=1000, dtype=np.uint64)
     expected = (bits * np.uint64(size)) >> np.uint64(32)
-    np.testing.assert_array_equal(loop._scale_down(jnp.asarray(bits.astype(np.uint32)), size), expected)
+    np.testing.assert_array_equal(proposals._scale_down(jnp.asarray(bits.astype(np.uint32)), size), expected)
 
 
 def test_a_probe_is_recorded():

@@ -3,9 +3,11 @@
 from last_jax.teachers.base import OmniscientView, Selection, Synthesis, Teacher, Uniform, View
 from last_jax.teachers.fixed import distillation, label_smoothing, self_training, sgd
 from last_jax.teachers.greedy import greedy
+from last_jax.teachers.planner import planner
 from last_jax.teachers.policy import Policy, make_policy, policy
 from last_jax.teachers.policy_file import load_policy, save_policy
 from last_jax.teachers.selection import imt, mixed
+from last_jax.teachers.theorems import theorem_1, theorem_2, theorem_3
 
 __all__ = [
   "OmniscientView",
@@ -22,8 +24,12 @@ __all__ = [
   "load_policy",
   "make_policy",
   "mixed",
+  "planner",
   "policy",
   "save_policy",
   "self_training",
   "sgd",
+  "theorem_1",
+  "theorem_2",
+  "theorem_3",
 ]

@@ -29,6 +29,7 @@ class View(NamedTuple):
   truth: Array  # [n, K] the pool's labels.
   step: Array  # [] how many iterations were taken so far.
   key: Key  # This iteration's own.
+  proposal_key: Key | None = None  # What proposals are drawn from, for those who look ahead: `proposals.propose`.
 
 
 class OmniscientView(NamedTuple):
@@ -40,6 +41,7 @@ class OmniscientView(NamedTuple):
   truth: Array
   step: Array
   key: Key
+  proposal_key: Key | None
   target: Params
 
 
@@ -56,7 +58,11 @@ class Selection(Protocol):
 
 
 class Synthesis(Protocol):
-  """Which labels to give them."""
+  """Which labels to give them.
+
+  One that wants to bring the student to a certain point may also have a method `residual(memory, view, index, label)`,
+  the distance `[]` between that point and where these labels bring the student. `teach` reports it with the lessons.
+  """
 
   @property
   def omniscient(self) -> bool:
@@ -106,7 +112,18 @@ class Teacher:
 
   def lesson(self, memory: tuple[Any, Any], view: View, target: Params | None, proposal: Array) -> Lessons:
     """What to show in this iteration, given the random examples `proposal [m]`."""
-    everything = view if target is None else OmniscientView(*view, target=target)
-    index = self.selection.select(memory[0], everything if self.selection.omniscient else view, proposal)
-    label = self.synthesis.label(memory[1], everything if self.synthesis.omniscient else view, index)
+    index = self.selection.select(memory[0], _seen_by(self.selection, view, target), proposal)
+    label = self.synthesis.label(memory[1], _seen_by(self.synthesis, view, target), index)
     return Lessons(index, label)
+
+  def residual(self, memory: tuple[Any, Any], view: View, target: Params | None, lesson: Lessons) -> Array | None:
+    """How far from where the synthesis wants it the lesson takes the student, `[]`; None where it does not say."""
+    find = getattr(self.synthesis, "residual", None)
+    if find is None:
+      return None
+    return find(memory[1], _seen_by(self.synthesis, view, target), lesson.index, lesson.label)
+
+
+def _seen_by(part: Selection | Synthesis, view: View, target: Params | None) -> View | OmniscientView:
+  """A part that is not omniscient is not handed the target."""
+  return OmniscientView(*view, target=target) if part.omniscient and target is not None else view

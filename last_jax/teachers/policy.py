@@ -49,8 +49,9 @@ class Policy:
 
     def observe(params: Params) -> Inputs:
       index = jnp.zeros(1, int)
-      view = OmniscientView(learner, Student(params, None), x, truth, jnp.zeros((), int), jax.random.key(0), params)
-      return features_.join(self.features, self._observe(view, index), index.shape, truth.dtype)
+      view = View(learner, Student(params, None), x, truth, jnp.zeros((), int), jax.random.key(0))
+      seen = self._observe(OmniscientView(*view, target=params), index)
+      return features_.join(self.features, seen, index.shape, truth.dtype)
 
     found, made_for = jax.eval_shape(observe, params), self.center
     if (found.own.shape[1], found.shared.shape) != (made_for.own.shape[-1], made_for.shared.shape[-1:]):
