@@ -63,19 +63,24 @@ def make_flags() -> flags.FlagValues:
     several, "teacher", ["sgd", "imt", "greedy", "mixed"],
     f"Who teaches, one or more of {', '.join(TEACHERS)}. sgd: random examples, true labels. imt: the example of the "
     "pool that helps most, true label. greedy: LAST, random examples, the label that helps most. mixed: both chosen. "
+    "planner: as greedy, several steps ahead. "
     "distillation: labels of a pretrained model, which here is the target itself. policy: labels of a network that "
     "launch.train_teacher has trained (--policy).",
   )  # fmt: skip
   define(
     several, "constraint", None,
-    "Which labels greedy and mixed may give, one curve for each: none (any numbers), one_hot (classes), simplex (soft "
-    "labels), simplex:R (soft, within R of the truth), magnitude:R (within R of the truth), magnitude:R:P (in the norm "
-    "P: 1, 2 or inf), magnitude:R:P:prediction (of what the student predicts). Unless given: one_hot,simplex,none for "
-    "classes; magnitude:0.5,magnitude:1,magnitude:2,none for numbers.",
+    "Which labels greedy, mixed and planner may give, one curve for each: none (any numbers), one_hot (classes), "
+    "simplex (soft labels), simplex:R (soft, within R of the truth), magnitude:R (within R of the truth), "
+    "magnitude:R:P (in the norm P: 1, 2 or inf), magnitude:R:P:prediction (of what the student predicts). Unless "
+    "given: one_hot,simplex,none for classes; magnitude:0.5,magnitude:1,magnitude:2,none for numbers.",
   )  # fmt: skip
   define(
     text, "policy", None, "policy: the folder that launch.train_teacher wrote, or a file that last_jax.save_policy did."
   )
+  define(
+    whole, "horizon", 4, "planner: for how many steps labels are chosen at once; their examples are drawn ahead.",
+    lower_bound=1,
+  )  # fmt: skip
   define(switch, "joint", False, "mixed: choose example and label together, rather than the example first.")
   define(real, "mu", 0.9, "label_smoothing: the share of the true label.")
   define(real, "temperature", 1.0, "distillation: more is softer.")

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import last_jax as last
 from last_jax import checks
 
-CHOOSING = ("greedy", "mixed")  # Teachers that choose labels from a set.
-TEACHERS = ("sgd", "imt", *CHOOSING, "label_smoothing", "distillation", "self_training", "self_training_hard", "policy")
+CHOOSING = ("greedy", "mixed", "planner")  # Teachers that choose labels from a set.
+TEACHERS = (
+  "sgd", "imt", *CHOOSING, "label_smoothing", "distillation", "self_training", "self_training_hard", "policy"
+)  # fmt: skip
 POLICY_FILE = "policy.npz"
 SETS = ("none", "one_hot", "simplex", "magnitude")
 CLASS_SETS = ("one_hot", "simplex", "none")
@@ -64,7 +66,10 @@ def build_methods(
 
 def _choosing(name: str, constraint: last.constraints.Constraint, flags: Any, learner: last.learners.Learner) -> Method:
   teachers = last.teachers
-  teacher = teachers.greedy(constraint) if name == "greedy" else teachers.mixed(constraint, joint=flags.joint)
+  if name == "planner":
+    teacher = teachers.planner(flags.horizon, constraint)
+  else:
+    teacher = teachers.greedy(constraint) if name == "greedy" else teachers.mixed(constraint, joint=flags.joint)
   num_outputs = getattr(learner.model, "num_outputs", 2)
   return Method(teacher, constraint.describe(flags.batch_size, num_outputs))
 

@@ -107,6 +107,7 @@ def _idle(flags: Any, learner_name: str, dataset: last.Dataset) -> list[str]:
   needed = {
     ("constraint",): not set(CHOOSING).isdisjoint(flags.teacher),
     ("joint",): "mixed" in flags.teacher,
+    ("horizon",): "planner" in flags.teacher,
     ("mu",): "label_smoothing" in flags.teacher,
     ("temperature",): "distillation" in flags.teacher,
     ("init_scale",): dataset.init is None and flags.start_near is None,

@@ -173,6 +173,17 @@ class TestMethods:
     assert len(names) == len(set(names.values())) == 12
     assert names["joint_mixed:simplex:1:inf:prediction"] == "joint mixed (simplex, r=1, p=inf, around prediction)"
 
+  def test_the_planner_has_its_sets_too(self):
+    names = self.names("--teacher=planner", "--constraint=one_hot,none", "--horizon=3")
+    assert names == {"planner:one_hot": "planner (one_hot)", "planner:none": "planner (none)"}
+
+  def test_the_planner_is_at_the_target_after_as_many_steps_as_there_are_parameters(self, tmp_path):
+    flags = ("--teacher=greedy,planner", "--constraint=none", "--horizon=3", "--steps=3", "--students=6", "--x64")
+    assert run(tmp_path, *flags) == 0
+    curves = read_arrays(tmp_path / "curves.npz")
+    planned, greedy = (np.median(curves[f"{name}:none/distance"][:, -1]) for name in ("planner", "greedy"))
+    assert planned < 1e-9 < 1e-2 < greedy
+
   def test_those_without_a_set_of_labels(self):
     names = self.names("--teacher=label_smoothing,distillation,self_training,self_training_hard")
     assert list(names) == ["label_smoothing", "distillation", "self_training", "self_training_hard"]
