@@ -8,30 +8,31 @@ import jax
 import numpy as np
 
 from last_jax.data.files import replaced
+from last_jax.report.page import Chart, Line
 from last_jax.report.records import FilePath
-from last_jax.report.statistics import mean_interval
+from last_jax.report.statistics import interval_ends, mean_interval
 from last_jax.report.styles import method_style
 from last_jax.types import Params
 
-BAND = "mean over students with 95 % confidence band"
+BAND = "mean over {who} with 95 % confidence band"
 
 _NEAR = 30.0  # How many times a floor a curve may lie above it and still be called near.
 _MARKERS = 7  # Per curve: enough to follow it in grey print, few enough to see the line.
 
 
 class Panel(NamedTuple):
-  """One metric: how its axis is called, and which scale it has."""
+  """One metric: how it and its axis are called, and its unit."""
 
   metric: str
   title: str
   label: str
-  log: bool | None  # None: if the values call for it.
+  scale: float = 1.0
 
 
 PANELS = (
-  Panel("objective", "Objective", "mean loss over the pool + weight decay", None),
-  Panel("distance", "Distance to the target", r"$\Vert w - w^*\Vert$", True),
-  Panel("accuracy", "Test accuracy", "share of the test pool (%)", False),
+  Panel("objective", "Objective", "mean loss over the pool + weight decay"),
+  Panel("distance", "Distance to the target", "‖w − w*‖"),
+  Panel("accuracy", "Test accuracy", "share of the test pool (%)", 100.0),
 )
 
 
@@ -57,34 +58,62 @@ def plot_curves(
     x_label: what "step" counts.
     x_log: whether its axis is logarithmic; what is at 0 is then not seen.
   """
+  charts = []
+  for panel in PANELS:
+    lines = tuple(
+      Line(name, panel.scale * np.asarray(curve[panel.metric], np.float64), {x_label: np.asarray(curve["step"])})
+      for name, curve in curves.items()
+      if curve.get(panel.metric) is not None
+    )
+    reference = (references or {}).get(panel.metric)
+    levels = {} if reference is None else {"target": panel.scale * float(reference)}
+    levels |= dict(floors or {}) if panel.metric == "distance" else {}
+    if lines:
+      charts.append(Chart(panel.title, panel.label, lines, needs_log(panel.metric, lines), x_log, levels))
+  if not charts:
+    raise ValueError("curves hold none of objective, distance and accuracy: there is nothing to draw")
+  plot_charts(path, charts, title=title, who="students")
+
+
+def needs_log(metric: str, lines: Sequence[Line]) -> bool:
+  """Whether the metric's axis is to be logarithmic: always for distances, for objectives if they span decades."""
+  means = np.concatenate([line.values.mean(0) for line in lines])
+  means = means[np.isfinite(means)]
+  spans = bool(means.size and means.min() > 0 and means.max() > 50 * means.min())
+  return metric == "distance" or (metric == "objective" and spans)
+
+
+def plot_charts(
+  path: FilePath, charts: Sequence[Chart], *, title: str = "", who: str = "seeds", axis: str | None = None
+) -> None:
+  """Draws charts side by side into a PNG file.
+
+  Args:
+    path: the file to write, or to replace, whole.
+    charts: what to draw. A level is drawn if a curve comes near it.
+    title: the first line of the figure; the second says what lines and bands are.
+    who: what means are over.
+    axis: what is along the x axis; the first of each chart's axes unless given.
+  """
   from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
 
-  panels = [p for p in PANELS if any(curve.get(p.metric) is not None for curve in curves.values())]
-  if not panels:
-    raise ValueError("curves hold none of objective, distance and accuracy: there is nothing to draw")
-  columns = max(1, min(4, len(panels) + 1, len(curves)))
-  rows = math.ceil(len(curves) / columns)
-  figure = Figure(figsize=(4.6 * max(len(panels), 2), 4.3 + 0.24 * rows), dpi=150, layout="constrained")
+  methods = {line.name for chart in charts for line in chart.lines}
+  columns = max(1, min(4, len(charts) + 1, len(methods)))
+  rows = math.ceil(len(methods) / columns)
+  figure = Figure(figsize=(4.6 * max(len(charts), 2), 4.3 + 0.24 * rows), dpi=150, layout="constrained")
   FigureCanvasAgg(figure)
-  axes = figure.subplots(1, len(panels), squeeze=False)[0]
-  for panel, axis in zip(panels, axes, strict=True):
-    _draw_panel(axis, panel, curves)
-    axis.set_xlabel(x_label)
-    if x_log and any(np.any(np.isfinite(line.get_ydata()) & (line.get_xdata() > 0)) for line in axis.get_lines()):
-      axis.set_xscale("log")
-    reference = (references or {}).get(panel.metric)
-    if reference is not None:
-      _draw_level(axis, float(_in_units(panel, reference)), "target")
-    if panel.metric == "distance" and floors:
-      _draw_floors(axis, panel, curves, floors)
+  axes = figure.subplots(1, len(charts), squeeze=False)[0]
+  for chart, place in zip(charts, axes, strict=True):
+    _draw_chart(place, chart, axis or next(iter(chart.lines[0].axes)))
   entries: dict[str, Any] = {}
-  for axis in axes:
-    handles, labels = axis.get_legend_handles_labels()
+  for place in axes:
+    handles, labels = place.get_legend_handles_labels()
     entries |= dict(zip(labels, handles, strict=True))
   # Below the panels, where it covers nothing.
   figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, frameon=False, handlelength=4.2)
-  figure.suptitle(f"{title}\n({BAND})" if title else BAND, fontsize=11)
+  band = BAND.format(who=who)
+  figure.suptitle(f"{title}\n({band})" if title else band, fontsize=11)
   with replaced(path) as temporary:
     figure.savefig(temporary, format="png")
 
@@ -95,57 +124,37 @@ def rounding_floor(target: Params) -> float:
   return float(0.5 * np.linalg.norm(np.concatenate(spacings).astype(np.float64)))
 
 
-def _in_units(panel: Panel, values: Any) -> np.ndarray:
-  return np.asarray(values, np.float64) * (100 if panel.metric == "accuracy" else 1)
-
-
-def _draw_panel(axis: Any, panel: Panel, curves: Mapping[str, Mapping[str, Any]]) -> None:
-  drawn = {
-    name: (np.asarray(curve["step"]), _in_units(panel, curve[panel.metric]))
-    for name, curve in curves.items()
-    if curve.get(panel.metric) is not None
-  }
-  log = panel.log if panel.log is not None else _spans_decades([values for _, values in drawn.values()])
+def _draw_chart(axis: Any, chart: Chart, x_label: str) -> None:
   means = []
-  for place, (name, (step, values)) in enumerate(drawn.items()):
-    mean, half_width = mean_interval(values)
-    low, high = _band(mean, half_width, log)
-    mean = np.where(mean > 0, mean, np.nan) if log else mean
-    style = method_style(name)
+  for place, line in enumerate(chart.lines):
+    step = np.asarray(line.axes[x_label])
+    mean, half_width = mean_interval(line.values)
+    low, high = interval_ends(mean, half_width, chart.log)
+    mean = np.where(mean > 0, mean, np.nan) if chart.log else mean
+    style = method_style(line.name)
     # Curves that coincide are seen to, since each has its markers at other places.
     spacing = max(1, len(step) // _MARKERS)
-    every = (round(place * spacing / max(1, len(drawn))), spacing)
+    every = (round(place * spacing / max(1, len(chart.lines))), spacing)
     axis.fill_between(step, low, high, color=style.color, alpha=0.16, linewidth=0)
     axis.plot(
-      step, mean, label=name, color=style.color, linestyle=style.line, linewidth=1.7,
+      step, mean, label=line.name, color=style.color, linestyle=style.line, linewidth=1.7,
       marker=style.marker, markersize=4.5, markerfacecolor="white", markeredgewidth=1.1, markevery=every,
     )  # fmt: skip
     means.append(mean)
-  if log:
+  if chart.log:
     _set_log(axis, np.concatenate(means))
-  if panel.metric == "accuracy":
+  if "%" in chart.label:
     axis.set_ylim(max(axis.get_ylim()[0], -1.0), min(axis.get_ylim()[1], 101.0))  # Bands of few students reach beyond.
-  axis.set_title(panel.title, fontsize=11)
-  axis.set_ylabel(panel.label)
+  axis.set_title(chart.title, fontsize=11)
+  axis.set_ylabel(chart.label)
+  axis.set_xlabel(x_label)
   axis.margins(x=0.015)
   axis.grid(True, which="major", color="0.9", linewidth=0.7)
   axis.set_axisbelow(True)
   axis.spines[["top", "right"]].set_visible(False)
-
-
-def _band(mean: np.ndarray, half_width: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
-  """The interval's ends. On a log axis those of the mean's logarithm: positive, and the same where narrow."""
-  if not log:
-    return mean - half_width, mean + half_width
-  positive = np.where(mean > 0, mean, np.nan)
-  factor = np.exp(np.minimum(half_width / positive, 50.0))
-  return positive / factor, positive * factor
-
-
-def _spans_decades(values: list[np.ndarray]) -> bool:
-  means = np.concatenate([each.mean(0) for each in values])
-  means = means[np.isfinite(means)]
-  return bool(means.size and means.min() > 0 and means.max() > 50 * means.min())
+  if chart.x_log and any(np.any(np.isfinite(line.get_ydata()) & (line.get_xdata() > 0)) for line in axis.get_lines()):
+    axis.set_xscale("log")
+  _draw_levels(axis, chart, np.concatenate(means))
 
 
 def _set_log(axis: Any, means: np.ndarray) -> None:
@@ -158,24 +167,22 @@ def _set_log(axis: Any, means: np.ndarray) -> None:
     axis.set_ylim(low / room, high * room)
 
 
-def _draw_level(axis: Any, height: float, name: str, line: str = "-") -> None:
-  if not np.isfinite(height) or (axis.get_yscale() == "log" and height <= 0):
-    return
-  axis.axhline(height, color="0.45", linewidth=0.8, linestyle=line, zorder=1.5)
-  axis.annotate(
-    name, (1.0, height), xycoords=("axes fraction", "data"), xytext=(3, 0), textcoords="offset points",
-    ha="left", va="center", fontsize=8, color="0.35",
-  )  # fmt: skip
-
-
-def _draw_floors(axis: Any, panel: Panel, curves: Mapping[str, Mapping[str, Any]], floors: Mapping[str, float]) -> None:
-  values = [_in_units(panel, c[panel.metric]).mean(0) for c in curves.values() if c.get(panel.metric) is not None]
-  lowest = min((v[np.isfinite(v)].min(initial=np.inf) for v in values), default=np.inf)
-  for name, floor in floors.items():
-    if floor > 0 and lowest <= _NEAR * floor:
-      _draw_level(axis, floor, name, line=":")
-      low, high = axis.get_ylim()
-      axis.set_ylim(min(low, floor / 1.5), high)
+def _draw_levels(axis: Any, chart: Chart, means: np.ndarray) -> None:
+  """Levels that a curve comes near to, which are in view then. What cannot be passed is dotted."""
+  visible = means[np.isfinite(means)]
+  for name, height in chart.levels.items():
+    floor = name != "target"
+    if not np.isfinite(height) or not visible.size or (chart.log and height <= 0):
+      continue
+    if not visible.min() <= _NEAR * height <= _NEAR**2 * visible.max():
+      continue
+    axis.axhline(height, color="0.45", linewidth=0.8, linestyle=":" if floor else "-", zorder=1.5)
+    axis.annotate(
+      name.replace(" ", "\n", 1) if floor else name, (1.0, height), xycoords=("axes fraction", "data"), xytext=(3, 0),
+      textcoords="offset points", ha="left", va="center", fontsize=8, color="0.35",
+    )  # fmt: skip
+    low, high = axis.get_ylim()
+    axis.set_ylim(min(low, height / 1.5 if chart.log else height), max(high, height))
 
 
 _TRAINING = {

@@ -37,3 +37,12 @@ def mean_interval(values: Any, confidence: float = 0.95) -> Interval:
   quantile = stdtrit(count - 1, 0.5 + confidence / 2)
   with np.errstate(over="ignore"):  # Students who diverge may be at 1e200.
     return Interval(mean, quantile * samples.std(0, ddof=1) / np.sqrt(count))
+
+
+def interval_ends(mean: np.ndarray, half_width: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
+  """The interval's ends. On a log axis those of the mean's logarithm: positive, and the same where narrow."""
+  if not log:
+    return mean - half_width, mean + half_width
+  positive = np.where(mean > 0, mean, np.nan)
+  factor = np.exp(np.minimum(half_width / positive, 50.0))
+  return positive / factor, positive * factor

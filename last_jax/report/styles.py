@@ -34,7 +34,21 @@ _PLAIN = {
   "label smoothing": Style("#7b4f2c", _DOTTED, "v"),
   "distillation": Style("#a6761d", _DASH_DOT, "P"),
   "self-training": Style("#8c8c00", _DASHED, "*"),
-  "policy": Style("#cc79a7", _DASH_DOT, "*"),
+  "policy": Style("#cc79a7", _DASH_DOT, "P"),
+  "unrolled, 20 steps": Style("#d55e00", _DASHED, "<"),
+  "unrolled, 100 steps": Style("#8b2e00", _LONG, ">"),
+  "unrolled, 20 steps, the best kept": Style("#56b4e9", _LONG, "d"),
+  "theorem 1": Style("#0072b2", _SOLID, "o"),
+  "theorem 1, students still outside": Style("#d55e00", _DASHED, "s"),
+  "theorem 2": Style("#0072b2", _SOLID, "o"),
+  "theorem 2, least squares": Style("#0072b2", _SOLID, "o"),
+  "theorem 2, logistic": Style("#e69f00", _SOLID, "s"),
+  "theorem 3 (α=0)": Style("#0072b2", _SOLID, "o"),
+  "theorem 3 (α=0.5)": Style("#009e73", _DASH_DOT, "v"),
+  "theorem 3 (α=1)": Style("#e69f00", _DASHED, "p"),
+  "theorem 3 (α=1, |S|=50)": Style("#7f7f7f", _LONG, "X"),
+  "policy gradient": Style("#cc79a7", _DASH_DOT, "*"),
+  "policy gradient, five actions": Style("#7a3b69", _DOTTED, "p"),
   "self-training (hard)": Style("#5c5c00", _DOTTED, "p"),
 }
 # Methods that choose labels from a set: the line is the method's, the colour and the marker are the set's.
@@ -47,6 +61,9 @@ _CALL = re.compile(r"(?P<method>[^(]+?) \((?P<labels>.+)\)")
 _RADIUS = re.compile(r"r=(?P<radius>[0-9.e+-]+)")
 
 
+_BOUND = "bound of "  # A bound has the colour of what it bounds, dotted.
+
+
 def method_style(name: str) -> Style:
   """The look of the method with this name: of a teacher, as `Teacher.name` has it.
 
@@ -55,6 +72,8 @@ def method_style(name: str) -> Style:
   """
   if name in _PLAIN:
     return _PLAIN[name]
+  if name.startswith(_BOUND):
+    return method_style(name.removeprefix(_BOUND))._replace(line=_DOTTED)
   call = _CALL.fullmatch(name)
   if call and call["method"] in _CHOOSING:
     labels = call["labels"]

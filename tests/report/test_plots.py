@@ -9,7 +9,7 @@ import pytest
 
 import last_jax as last
 from last_jax import report
-from last_jax.report import plots
+from last_jax.report import statistics
 
 C, T = last.constraints, last.teachers
 SETS = [
@@ -22,6 +22,8 @@ NAMES = [
   *(T.greedy(labels).name for labels in SETS),
   *(T.mixed(labels).name for labels in SETS),
   *(T.mixed(labels, joint=True).name for labels in SETS),
+  *("unrolled, 20 steps", "unrolled, 100 steps", "policy gradient", "policy gradient, five actions"),
+  *("theorem 3 (α=0)", "theorem 3 (α=0.5)", "theorem 3 (α=1)", "bound of theorem 3 (α=0)", "bound of theorem 3 (α=1)"),
   *("LAST (r=1, p=1)", "LAST (r=1, around prediction)", "LAST (r=1, p=inf, around prediction)"),
 ]
 
@@ -175,11 +177,11 @@ class TestPlotCurves:
 class TestBand:
   def test_narrow_bands_agree_with_the_interval(self):
     mean, half_width = np.array([2.0]), np.array([0.002])
-    low, high = plots._band(mean, half_width, log=True)
+    low, high = statistics.interval_ends(mean, half_width, log=True)
     np.testing.assert_allclose([low, high], [mean - half_width, mean + half_width], rtol=1e-6)
 
   def test_wide_bands_stay_positive(self):
-    low, high = plots._band(np.array([1.0]), np.array([3.0]), log=True)
+    low, high = statistics.interval_ends(np.array([1.0]), np.array([3.0]), log=True)
     assert 0 < low < 1 < high
 
 
