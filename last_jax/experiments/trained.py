@@ -27,7 +27,7 @@ TEN_ACTIONS, FIVE_ACTIONS = "policy gradient", "policy gradient, five actions"
 
 
 class Task(NamedTuple):
-  """What is taught to whom: a column of the table in section 3 of the specification."""
+  """What is taught to whom, as in the experimental details of the paper."""
 
   learner: Learner
   data: Dataset

@@ -1,4 +1,4 @@
-"""The planner: labels of several steps at once, generalized iterative teaching GIT(m, v) of the paper's appendix.
+"""The planner: labels of several steps at once, generalized iterative teaching GIT(m, v) of the paper's section 5.2.
 
 Greedy labels are the best for the next step. The planner knows the examples of the next v steps as well, and chooses
 all of their labels for where the student is at the end:
