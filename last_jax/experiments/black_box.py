@@ -24,11 +24,11 @@ def run_black_box(size: Size, tell: Tell) -> Outcome:
   """Students' own loss in place of the distance."""
   task = linear_task(size, 1e-3)
   batch_size = size.pick(4, 20, 20)
-  kept = f"{UNROLL_20}, the best kept"
-  ways = {UNROLL_20: unrolled(size.pick(2, 60, 1000), batch_size=batch_size)}
-  if size.name == "full":
-    ways[kept] = unrolled(1000, batch_size=batch_size, evaluate_every=20)
-  ways[FIVE_ACTIONS] = policy_gradient(size.pick(2, 20, 1000), outputs.BINARY, batch_size=batch_size)
+  ways = {
+    UNROLL_20: unrolled(size.pick(2, 60, 1000), batch_size=batch_size),
+    # The paper does not say how many; 200 take as long as the other one's 1,000.
+    FIVE_ACTIONS: policy_gradient(size.pick(2, 20, 200), outputs.BINARY, batch_size=batch_size),
+  }
   trained = train_all(task, ways, size, tell, black_box=True)
   tell("trying them out", 0.9)
   taught = try_out(make_classroom(task, size), trained, [teachers.sgd()], size, batch_size, ("distance", "objective"))
@@ -36,19 +36,14 @@ def run_black_box(size: Size, tell: Tell) -> Outcome:
     chart_of(f"Distance to the target, batch size {batch_size}", taught),
     chart_of(f"Objective, batch size {batch_size}", taught, metric="objective"),
   )
-  texts = {
-    UNROLL_20: "Black-box unrolling beats SGD.",
-    kept: "Black-box unrolling, the best policy kept by its students' loss, beats SGD (not in the paper).",
-    FIVE_ACTIONS: "Black-box policy gradient beats SGD.",
-  }
+  texts = {UNROLL_20: "Black-box unrolling beats SGD.", FIVE_ACTIONS: "Black-box policy gradient beats SGD."}
   claims = [Claim(texts[name], beats(taught, name, "SGD"), remark_on_training(size)) for name in ways]
   return Outcome(describe(task, size, ways), charts, tuple(claims))
 
 
 _DRIFT = (
   "Trained on 20 steps at a time, policies make students faster at first; what comes after the twentieth step is not "
-  "rewarded, and some policies drift. With the best policy kept, by its students' own loss after all steps, see the "
-  "next."
+  "rewarded, and some policies drift. launch.train_teacher therefore keeps the best policy, by its students' own loss."
 )
 _NOISE = (
   "In batches of 20 a trajectory is 2,000 decisions, of which each moves the student by a twentieth of a step: the "

@@ -37,7 +37,6 @@ _PLAIN = {
   "policy": Style("#cc79a7", _DASH_DOT, "P"),
   "unrolled, 20 steps": Style("#d55e00", _DASHED, "<"),
   "unrolled, 100 steps": Style("#8b2e00", _LONG, ">"),
-  "unrolled, 20 steps, the best kept": Style("#56b4e9", _LONG, "d"),
   "theorem 1": Style("#0072b2", _SOLID, "o"),
   "theorem 1, students still outside": Style("#d55e00", _DASHED, "s"),
   "theorem 2": Style("#0072b2", _SOLID, "o"),
