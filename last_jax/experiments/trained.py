@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from last_jax import data, learners, target, teachers, training
 from last_jax.experiments.claims import Comparison
 from last_jax.experiments.classroom import Room, Taught, make_room, seed_keys, teach_all
 from last_jax.experiments.config import Size, Tell
-from last_jax.experiments.greedy import WEIGHT_DECAY, nearer
+from last_jax.experiments.greedy import WEIGHT_DECAY, nearer, nearer_at_end
 from last_jax.learners import Learner
 from last_jax.report.page import Chart, Line
 from last_jax.teachers import Teacher
@@ -174,8 +173,4 @@ def remark_on_training(size: Size) -> str:
 
 def beats(taught: Mapping[str, Taught], winner: str, loser: str) -> list[Comparison]:
   """Nearer on average over the run, and after the last step as well."""
-  ends = [np.log10(taught[name].metrics["distance"][:, -1]) for name in (loser, winner)]
-  return [
-    nearer(taught, winner, loser),
-    Comparison(f"{winner} against {loser}, after the last step", ends[0] - ends[1]),
-  ]
+  return [nearer(taught, winner, loser), nearer_at_end(taught, winner, loser)]
