@@ -84,8 +84,9 @@ def run_figures(
             on_finished(worker.finish(_died(worker.process.exitcode)))
           workers[place] = worker = _Worker(context, size, out, messages)
         if worker.figure is None and waiting:
-          worker.make(waiting.pop(0))
-          on_progress(worker.figure, "starting", 0.0)  # type: ignore[arg-type]
+          figure = waiting.pop(0)
+          worker.make(figure)
+          on_progress(figure, "starting", 0.0)
       try:
         name, text, share = messages.get(timeout=_PATIENCE)
       except queue.Empty:

@@ -191,8 +191,9 @@ def _compile(
           resume=latest,
         )
       )
-    # Students in between are not needed; the last ones are kept, or XLA would leave out what nothing depends on.
-    return (*(part._replace(student=None) for part in parts[:-1]), parts[-1])  # type: ignore[arg-type]
+    return tuple(
+      parts
+    )  # With their students, or XLA would leave out what nothing depends on where nothing is recorded.
 
   all_seeds = jax.jit(jax.vmap(one_seed, (0, 0 if own_teacher else None, data_axis, data_axis, data_axis, 0)))
   given = (room.keys, teacher, room.pool, room.test, room.target, room.init)

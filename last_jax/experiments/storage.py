@@ -67,13 +67,17 @@ def save(folder: pathlib.Path, figure: Figure, size: Size, outcome: Outcome, sec
       {
         "text": claim.text,
         "remark": claim.remark,
-        "comparisons": [each._replace(values=None)._asdict() for each in claim.comparisons],  # type: ignore[arg-type]
+        "comparisons": [_without_values(each) for each in claim.comparisons],
       }
       for claim in outcome.claims
     ],
     "versions": report.versions(),
   }
   report.write_json(folder / FACTS, facts)
+
+
+def _without_values(comparison: Comparison) -> dict[str, Any]:
+  return {name: value for name, value in comparison._asdict().items() if name != "values"}
 
 
 def _names(claim: Claim) -> list[str]:
@@ -137,7 +141,6 @@ def _load_block(folder: pathlib.Path, facts: dict[str, Any], arrays: dict[str, n
 
 def _load_claim(number: int, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Claim:
   comparisons = tuple(
-    Comparison(**{**each, "values": arrays[f"claims/{number}/{place}"]})
-    for place, each in enumerate(facts["comparisons"])
+    Comparison(values=arrays[f"claims/{number}/{place}"], **each) for place, each in enumerate(facts["comparisons"])
   )
   return Claim(facts["text"], comparisons, facts["remark"])
