@@ -127,11 +127,16 @@ def check_out(folder: str) -> None:
     raise OSError(f"--out={folder} cannot be written to: {error}") from error
 
 
+def check_mnist_folder(folder: str | None) -> None:
+  """Raises unless the folder of --mnist_folder is there, if one was given."""
+  if folder is not None and not pathlib.Path(folder).is_dir():
+    raise FileNotFoundError(f"--mnist_folder={folder}: there is no such folder")
+
+
 def _load(flags: Any) -> tuple[last.Dataset, dict[str, Any]]:
   name = flags.dataset
   if name == "mnist":
-    if flags.mnist_folder is not None and not pathlib.Path(flags.mnist_folder).is_dir():
-      raise FileNotFoundError(f"--mnist_folder={flags.mnist_folder}: there is no such folder")
+    check_mnist_folder(flags.mnist_folder)
     checks.check_positive("--feature_scale", flags.feature_scale)
     dataset = last.data.mnist(
       _whole_numbers("--digits", flags.digits),

@@ -117,8 +117,7 @@ def _read(values: flags.FlagValues) -> tuple[Size, list[Figure]]:
     raise ValueError(f"--figure is empty: use all, or some of {', '.join(FIGURES)}")
   for each in names:
     checks.check_name("--figure", each, FIGURES)
-  if values.mnist_folder is not None and not pathlib.Path(values.mnist_folder).is_dir():
-    raise FileNotFoundError(f"--mnist_folder={values.mnist_folder}: there is no such folder")
+  problem.check_mnist_folder(values.mnist_folder)
   size = Size(name, values.seeds or SEEDS[name], values.mnist_folder, values.seed)
   return size, [FIGURES[each] for each in names]
 

@@ -6,8 +6,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from last_jax import report
 from last_jax.experiments import FIGURES, Figure, Size, Stored, Verdict, judge, load
 from last_jax.experiments.claims import FAILS, HOLDS, OPEN, TEST, explain
@@ -63,7 +61,7 @@ def write_files(
     for name, each in finished.items()
     for verdict in map(judge, each.claims)
   ]
-  arrays = {f"{name}/{key}": values for name in finished for key, values in np.load(out / name / "curves.npz").items()}
+  arrays = {f"{name}/{key}": values for name, each in finished.items() for key, values in each.arrays.items()}
   report.write_npz(out / "curves.npz", arrays)
   report.write_json(out / "claims.json", [_entry(each) for each in judged])
   report.write_json(out / "summary.json", _summarize(size, finished, judged, failures, seconds))

@@ -11,6 +11,7 @@ import numpy as np
 from last_jax import loop, students
 from last_jax.learners import Learner
 from last_jax.report import rounding_floor
+from last_jax.target import fit_target
 from last_jax.teachers import Teacher
 from last_jax.types import Dataset, Pool, Result
 
@@ -95,6 +96,12 @@ def make_room(
   start_key, lesson_key = jax.random.split(jax.random.key(0))
   init = jax.jit(jax.vmap(jax.vmap(starts)))(_keys(start_key, seeds, students))
   return Room(learner, pool, test, targets, _keys(lesson_key, seeds, students), init, own)
+
+
+def fit_room(learner: Learner, sets: Sequence[Dataset], seeds: range) -> Room:
+  """A room where each seed has a dataset of its own, the target fitted to it, and a random start."""
+  targets = stack([fit_target(learner, each.train) for each in sets])
+  return make_room(learner, sets, targets, learner.init, seeds)
 
 
 def seed_keys(key: jax.Array, seeds: range) -> jax.Array:
@@ -191,9 +198,8 @@ def _compile(
           resume=latest,
         )
       )
-    return tuple(
-      parts
-    )  # With their students, or XLA would leave out what nothing depends on where nothing is recorded.
+    # With their students, or XLA would leave out what nothing depends on where nothing is recorded.
+    return tuple(parts)
 
   all_seeds = jax.jit(jax.vmap(one_seed, (0, 0 if own_teacher else None, data_axis, data_axis, data_axis, 0)))
   given = (room.keys, teacher, room.pool, room.test, room.target, room.init)

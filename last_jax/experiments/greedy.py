@@ -10,7 +10,7 @@ import numpy as np
 from last_jax import constraints, data, learners, report, target, teachers, training
 from last_jax.constraints import Constraint
 from last_jax.experiments.claims import Claim, Comparison, mean_log_ratio
-from last_jax.experiments.classroom import Room, Taught, make_room, stack, teach_all, time_steps
+from last_jax.experiments.classroom import Room, Taught, fit_room, make_room, teach_all, time_steps
 from last_jax.experiments.config import Figure, Outcome, Size, Tell
 from last_jax.learners import Learner
 from last_jax.report.page import Chart, Line
@@ -79,6 +79,12 @@ def nearer(taught: Mapping[str, Taught], winner: str, loser: str, margin: float 
   return Comparison(f"{winner} against {loser}", values, margin=margin)
 
 
+def nearer_at_end(taught: Mapping[str, Taught], winner: str, loser: str) -> Comparison:
+  """How many times nearer to the target the one is than the other after the last step."""
+  ends = [np.log10(np.maximum(taught[name].metrics["distance"][:, -1], taught[name].floor)) for name in (loser, winner)]
+  return Comparison(f"{winner} against {loser}, after the last step", ends[0] - ends[1])
+
+
 def _settings(room: Room, schedule: Any, learning_rate: float, **more: Any) -> dict[str, Any]:
   return {
     "seeds": room.seeds,
@@ -92,12 +98,6 @@ def _settings(room: Room, schedule: Any, learning_rate: float, **more: Any) -> d
   }
 
 
-def nearer_at_end(taught: Mapping[str, Taught], winner: str, loser: str) -> Comparison:
-  """How many times nearer to the target the one is than the other after the last step."""
-  ends = [np.log10(np.maximum(taught[name].metrics["distance"][:, -1], taught[name].floor)) for name in (loser, winner)]
-  return Comparison(f"{winner} against {loser}, after the last step", ends[0] - ends[1])
-
-
 # --- Least squares.
 
 
@@ -105,7 +105,7 @@ def run_lsr(size: Size, tell: Tell) -> Outcome:
   """Labels within r of the truth, and any."""
   rate = 1e-3
   learner = learners.least_squares(4, learning_rate=rate, weight_decay=WEIGHT_DECAY)
-  room = _own_data(learner, [data.regression(seed) for seed in size.numbers], size)
+  room = fit_room(learner, [data.regression(seed) for seed in size.numbers], size.numbers)
   balls = [constraints.magnitude(radius) for radius in (0.5, 1.0, 2.0)]
   free = constraints.none()
   last = [teachers.greedy(each) for each in (*balls, free)]
@@ -164,7 +164,7 @@ def _run_logistic(size: Size, tell: Tell, sets: Any, rate: float, steps: int, *,
   if shared:
     room = make_room(learner, sets, target.fit_target(learner, sets.train), learner.init, size.numbers)
   else:
-    room = _own_data(learner, sets, size)
+    room = fit_room(learner, sets, size.numbers)
   # Often, or what LAST does without a constraint would not be seen; in a long run, the first steps apart.
   schedule = size.pick([(steps, 1)], [(steps, steps // 5_000)], [(1_000, 5), (steps - 1_000, steps // 500)])
   joint = teachers.mixed(constraints.none(), joint=True)
@@ -185,11 +185,6 @@ def _run_logistic(size: Size, tell: Tell, sets: Any, rate: float, steps: int, *,
     ),
   )
   return Outcome(_settings(room, schedule, rate), charts_of(room, taught, x_log=True), claims)
-
-
-def _own_data(learner: Learner, sets: Sequence[Any], size: Size) -> Room:
-  targets = stack([target.fit_target(learner, each.train) for each in sets])
-  return make_room(learner, sets, targets, learner.init, size.numbers)
 
 
 def _every_last_beats_sgd(taught: Mapping[str, Taught]) -> Claim:

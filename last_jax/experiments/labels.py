@@ -9,7 +9,7 @@ import numpy as np
 from last_jax import constraints, data, learners, students, synthesis, target, teachers
 from last_jax.data.mnist import stratified
 from last_jax.experiments.claims import Claim, Comparison
-from last_jax.experiments.classroom import Room, make_room, stack, teach_all
+from last_jax.experiments.classroom import Room, fit_room, make_room, teach_all
 from last_jax.experiments.config import Figure, Outcome, Size, Tell
 from last_jax.experiments.greedy import WEIGHT_DECAY, mlp_task
 from last_jax.report.page import LabelFrames
@@ -24,8 +24,7 @@ def run_half_moons(size: Size, tell: Tell) -> Outcome:
   rate, steps, frames = 1e-4, size.pick(2_000, 600_000, 1_000_000), size.pick(5, 40, 40)
   learner = learners.logistic(2, learning_rate=rate, weight_decay=WEIGHT_DECAY)
   sets = [data.half_moons(seed) for seed in size.numbers]
-  targets = stack([target.fit_target(learner, each.train) for each in sets])
-  room = make_room(learner, sets, targets, learner.init, size.numbers)
+  room = fit_room(learner, sets, size.numbers)
   tell("teaching", 0.0)
   labels, params = _labels_of_pools(room, steps, steps // frames)
   tell("looking for a line between the labels", 0.4)
@@ -40,7 +39,7 @@ def run_half_moons(size: Size, tell: Tell) -> Outcome:
     step,
     labels[0].astype(int),
     np.concatenate([params["weights"][0, :, :, 0], params["bias"][0]], -1),
-    np.concatenate([np.asarray(targets["weights"])[0, :, 0], np.asarray(targets["bias"])[0]]),
+    np.concatenate([np.asarray(room.target["weights"])[0, :, 0], np.asarray(room.target["bias"])[0]]),
   )
   claim = Claim(
     "The synthesized labels are always linearly separable.",

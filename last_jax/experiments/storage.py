@@ -24,6 +24,7 @@ class Stored(NamedTuple):
   blocks: tuple[Chart | LabelFrames | Picture, ...]
   claims: tuple[Claim, ...]
   seconds: float  # What it took to make.
+  arrays: dict[str, np.ndarray]  # All of curves.npz.
 
 
 def fingerprint(figure: Figure, size: Size) -> str:
@@ -55,8 +56,8 @@ def save(folder: pathlib.Path, figure: Figure, size: Size, outcome: Outcome, sec
       timed = [chart._replace(x_log=True) for chart in charts if name in chart.lines[0].axes]
       report.plot_charts(folder / file, timed, title=figure.title, axis=name)
   for number, claim in enumerate(outcome.claims):
-    for name, comparison in zip(_names(claim), claim.comparisons, strict=True):
-      arrays[f"claims/{number}/{name}"] = np.asarray(comparison.values)
+    for place, comparison in enumerate(claim.comparisons):
+      arrays[f"claims/{number}/{place}"] = np.asarray(comparison.values)
   report.write_npz(folder / ARRAYS, arrays)
   facts = {
     "fingerprint": fingerprint(figure, size),
@@ -78,10 +79,6 @@ def save(folder: pathlib.Path, figure: Figure, size: Size, outcome: Outcome, sec
 
 def _without_values(comparison: Comparison) -> dict[str, Any]:
   return {name: value for name, value in comparison._asdict().items() if name != "values"}
-
-
-def _names(claim: Claim) -> list[str]:
-  return [f"{place}" for place, _ in enumerate(claim.comparisons)]
 
 
 def _save_block(folder: pathlib.Path, place: int, block: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -116,7 +113,7 @@ def load(folder: pathlib.Path, figure: Figure, size: Size) -> Stored | None:
     claims = tuple(_load_claim(number, claim, arrays) for number, claim in enumerate(facts["claims"]))
   except (OSError, ValueError, KeyError, TypeError):
     return None  # Cut short, or damaged: it is made again.
-  return Stored(facts["settings"], blocks, claims, facts["seconds"])
+  return Stored(facts["settings"], blocks, claims, facts["seconds"], arrays)
 
 
 def _load_block(folder: pathlib.Path, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
