@@ -8,7 +8,7 @@
       Some of them. What is finished in --out at the same size stays on the page.
 
   python -m launch.reproduce --full --mnist_folder=mnist --out=runs/full
-      The paper's sizes, 20 seeds, with all of MNIST: an hour or more.
+      The paper's sizes, 20 seeds, with all of MNIST: about an hour on two cores.
 
   python -m launch.reproduce --quick
       A look at how everything works, in a minute or two; too small for any verdict.
