@@ -120,6 +120,32 @@ def quadratic_of_batch(
   return Quadratic(at, matrix, linear)
 
 
+def can_track(learner: Learner) -> bool:
+  """Whether a step changes outputs by the examples shown and weight decay alone."""
+  return _parts(learner)[1].momentum is None
+
+
+def gram(learner: Learner, x: Array) -> Array:
+  """⟨x, x'⟩ of all pairs `[n, n]`, with one more for a bias: how far a step on one moves the output of another."""
+  products = x @ x.T
+  return products + 1 if _parts(learner)[0].bias else products
+
+
+def outputs_after(
+  learner: Learner, student: Student, outputs: Array, gram: Array, index: Array, labels: Array
+) -> Array:
+  """The outputs `[n, K]` after a step on the examples `index [m]` with `labels [m, K]`: O(m n), without the weights.
+
+  Args:
+    student: before the step.
+    outputs: its outputs for the whole pool, `[n, K]`.
+    gram: `[n, n]`.
+  """
+  gradients = jax.vmap(learner.loss.output_gradient)(outputs[index], labels)  # [m, K]
+  pace = _parts(learner)[1].rate(student.opt_state) / index.shape[0]
+  return drift_outputs(learner, student, outputs, outputs) - gram[index].T @ (pace * gradients)
+
+
 def scores(learner: Learner, student: Student, x: Array, outputs: Array, labels: Array, known: Geometry) -> Array:
   """G after one step on each example alone, but for ||e||^2, which is common to all: eta^2 T1 - 2 eta T2, `[n]`."""
   _, optimizer = _parts(learner)

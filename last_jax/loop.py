@@ -133,6 +133,7 @@ def make_plan(
 
 class _Carry(NamedTuple):
   student: Student
+  kept: Any  # What the teacher keeps from step to step.
   hitting_time: Array | None  # [] -1 until the tolerance is reached.
 
 
@@ -166,18 +167,22 @@ def run_inline(
   memory = teacher.prepare(learner, x, truth, task.target)
   shown_target = task.target if teacher.omniscient else None
 
+  def view_of(student: Student, step: Array, kept: Any) -> View:
+    return View(learner, student, x, truth, step, jax.random.fold_in(teacher_key, step), proposal_key, kept)
+
   def iterate(carry: _Carry, inputs: tuple[Array, Array]) -> tuple[_Carry, _Shown | None]:
     """One iteration: the loop proposes, the teacher decides, the student learns."""
     step, proposal = inputs
     student = carry.student
-    view = View(learner, student, x, truth, step, jax.random.fold_in(teacher_key, step), proposal_key)
+    view = view_of(student, step, carry.kept)
     lesson = teacher.lesson(memory, view, shown_target, proposal)
     shown = _Shown(lesson, teacher.residual(memory, view, shown_target, lesson)) if plan.lessons else None
     student = learner.step(student, x[lesson.index], lesson.label)
+    kept = teacher.follow(memory, view, shown_target, lesson, student)
     hit = carry.hitting_time
     if hit is not None:
       hit = jnp.where((hit < 0) & _within_tolerance(task, student), step + 1, hit)
-    return _Carry(student, hit), shown
+    return _Carry(student, kept, hit), shown
 
   def stretch(carry: _Carry, start: Array, records: int, stride: int):
     """`records` times `stride` iterations from `start` on, with a record after each stride."""
@@ -194,7 +199,10 @@ def run_inline(
     flat = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), shown)
     return carry, (steps[stride - 1 :: stride] + 1, recorded, flat)
 
-  carry = _Carry(student, hitting_time)
+  kept = teacher.begin(memory, view_of(student, first_step, None), shown_target)
+  if resume is not None:
+    kept = _keep_on(resume.kept, kept)
+  carry = _Carry(student, kept, hitting_time)
   start = (first_step[None], jax.tree.map(lambda v: v[None], record(student.params)), None)
   pieces = [start]
   per_stretch = max(1, _PROPOSED_AHEAD // plan.record_every)
@@ -229,6 +237,7 @@ def run_inline(
     hitting_time=carry.hitting_time,
     lessons=curriculum.lesson,
     student=carry.student,
+    kept=carry.kept,
     residual=curriculum.residual,
   )
 
@@ -236,9 +245,31 @@ def run_inline(
 run = jax.jit(run_inline, static_argnames="plan")
 
 
-def go_on_from(student: Student, step: Array, hitting_time: Array | None = None) -> Result:
+def kept_at_first(learner: Learner, teacher: Teacher, task: Task, student: Student) -> Any:
+  """What the teacher keeps from step to step, before a student's first."""
+  x, truth = task.pool.x, learner.encode(task.pool.x, task.pool.y)
+  view = View(learner, student, x, truth, jnp.zeros((), int), jax.random.key(0))
+  return teacher.begin(teacher.prepare(learner, x, truth, task.target), view, task.target)
+
+
+def go_on_from(student: Student, step: Array, hitting_time: Array | None = None, kept: Any = None) -> Result:
   """A result to resume from, with nothing in it that is not needed for that: `step [1]` iterations were taken."""
-  return Result(step, None, None, None, None, hitting_time, None, student)
+  return Result(step, None, None, None, None, hitting_time, None, student, kept)
+
+
+def _keep_on(earlier: Any, anew: Any) -> Any:
+  """What the teacher kept when it stopped, to go on to the same bits; unless it is not what it would begin with now.
+
+  That is so after another teacher or with another pool.
+  """
+  shapes: list[Any] = [jax.tree.map(jax.typeof, kept) for kept in (earlier, anew)]
+  if shapes[0] != shapes[1]:
+    return anew
+  pairs = list(zip(jax.tree.leaves(earlier), jax.tree.leaves(anew), strict=True))
+  size = sum((jnp.max(jnp.abs(new)) for _, new in pairs), jnp.zeros(()))
+  gap = sum((jnp.max(jnp.abs(old - new)) for old, new in pairs), jnp.zeros(()))
+  same = gap <= 256 * jnp.finfo(size.dtype).eps * size  # Rounding since it began.
+  return jax.tree.map(lambda old, new: jnp.where(same, old, new), earlier, anew)
 
 
 def _within_tolerance(task: Task, student: Student) -> Array:

@@ -16,8 +16,14 @@ STATIC = {"static": True}
 
 
 def is_concrete(*values: Any) -> bool:
-  """Whether every value is an array whose entries can be looked at now (not a tracer)."""
-  return all(isinstance(value, (np.ndarray, jax.Array)) and not isinstance(value, jax.core.Tracer) for value in values)
+  """Whether every value is an array whose entries can be looked at here and now: not a tracer, nor elsewhere in part."""
+
+  def is_here(value: Any) -> bool:
+    if isinstance(value, jax.core.Tracer) or not isinstance(value, (np.ndarray, jax.Array)):
+      return False
+    return isinstance(value, np.ndarray) or value.is_fully_addressable
+
+  return all(map(is_here, values))
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -135,6 +141,7 @@ class Result(NamedTuple):
   hitting_time: Array | None  # [] first iteration with distance <= tolerance; -1 where there was none.
   lessons: Lessons | None  # The curriculum, when asked for.
   student: Student  # Where the student ended; `teach(..., resume=result)` goes on from there.
+  kept: Any = None  # What the teacher had in mind at the end, for `resume`.
   residual: Array | None = None  # [steps] ||w+ - the w+ that the teacher wanted||, of theorem teachers, with lessons.
 
   @property

@@ -30,6 +30,7 @@ class View(NamedTuple):
   step: Array  # [] how many iterations were taken so far.
   key: Key  # This iteration's own.
   proposal_key: Key | None = None  # What proposals are drawn from, for those who look ahead: `proposals.propose`.
+  kept: Any = None  # What the selection keeps from step to step, if it does.
 
 
 class OmniscientView(NamedTuple):
@@ -42,11 +43,17 @@ class OmniscientView(NamedTuple):
   step: Array
   key: Key
   proposal_key: Key | None
+  kept: Any
   target: Params
 
 
 class Selection(Protocol):
-  """Which examples to show."""
+  """Which examples to show.
+
+  One that keeps something from step to step has two more methods: `begin(memory, view)`, what to keep at first, and
+  `follow(memory, view, lesson, after)`, what to keep once the lesson has made the student what it is `after`. It finds
+  it in `view.kept`.
+  """
 
   omniscient: bool  # Whether it is given an OmniscientView, or a View.
 
@@ -115,6 +122,16 @@ class Teacher:
     index = self.selection.select(memory[0], _seen_by(self.selection, view, target), proposal)
     label = self.synthesis.label(memory[1], _seen_by(self.synthesis, view, target), index)
     return Lessons(index, label)
+
+  def begin(self, memory: tuple[Any, Any], view: View, target: Params | None) -> Any:
+    """What the selection keeps before the first step; None where it keeps nothing."""
+    find = getattr(self.selection, "begin", None)
+    return None if find is None else find(memory[0], _seen_by(self.selection, view, target))
+
+  def follow(self, memory: tuple[Any, Any], view: View, target: Params | None, lesson: Lessons, after: Student) -> Any:
+    """What it keeps once this lesson has made the student what it is `after`."""
+    find = getattr(self.selection, "follow", None)
+    return None if find is None else find(memory[0], _seen_by(self.selection, view, target), lesson, after)
 
   def residual(self, memory: tuple[Any, Any], view: View, target: Params | None, lesson: Lessons) -> Array | None:
     """How far from where the synthesis wants it the lesson takes the student, `[]`; None where it does not say."""

@@ -5,7 +5,8 @@ that is the best batch; choosing jointly is a combinatorial problem.
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +18,23 @@ from last_jax.linear import Geometry
 from last_jax.teachers.base import OmniscientView, Teacher
 from last_jax.teachers.fixed import GroundTruth
 from last_jax.teachers.greedy import GreedyLabels, check_constraint, prepare_geometry
-from last_jax.types import STATIC, Array, Params
+from last_jax.types import STATIC, Array, Lessons, Params, Student
 
 # (G after one step on each example alone [n], or with a term that is the same for all left out).
 Scores = Array
+
+# Up to how many examples the products of all pairs are kept: 16 MiB. Larger pools do not stay in a cache, and then
+# reading what is kept takes as long as computing it anew.
+_MOST_TRACKED = 2048
+# Every so many steps tracked outputs are computed anew, so that rounding does not add up.
+_RENEWED_EVERY = 256
+
+
+class Known(NamedTuple):
+  """What is computed once of a pool, for linear learners."""
+
+  geometry: Geometry
+  gram: Array | None  # [n, n] where outputs are tracked.
 
 
 @jax.tree_util.register_dataclass
@@ -39,31 +53,48 @@ class NearestAfterStep:
   chunk_size: int = dataclasses.field(default=64, metadata=STATIC)
   omniscient = True
 
-  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params) -> Geometry | None:
+  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params) -> Known | None:
     """The pool's geometry, for linear learners."""
-    return prepare_geometry(learner, x, target, self.layer_weights)
+    geometry = prepare_geometry(learner, x, target, self.layer_weights)
+    if geometry is None:
+      return None
+    tracked = x.shape[0] <= _MOST_TRACKED and linear.can_track(learner)
+    return Known(geometry, linear.gram(learner, x) if tracked else None)
 
-  def select(self, memory: Geometry | None, view: OmniscientView, proposal: Array) -> Array:
+  def begin(self, memory: Known | None, view: OmniscientView) -> Array | None:
+    """The student's outputs `[n, K]`, where they are tracked."""
+    return None if memory is None or memory.gram is None else view.learner.apply(view.student.params, view.x)
+
+  def follow(self, memory: Known | None, view: OmniscientView, lesson: Lessons, after: Student) -> Array | None:
+    """The outputs after the lesson."""
+    if memory is None or memory.gram is None or view.kept is None:
+      return None
+    learner, gram = view.learner, memory.gram
+    return jax.lax.cond(
+      (view.step + 1) % _RENEWED_EVERY == 0,
+      lambda: learner.apply(after.params, view.x),
+      lambda: linear.outputs_after(learner, view.student, view.kept, gram, lesson.index, lesson.label),
+    )
+
+  def select(self, memory: Known | None, view: OmniscientView, proposal: Array) -> Array:
     """The best examples in place of the proposed, `[m]`."""
     batch = proposal.shape[0]
     if batch > view.x.shape[0]:
       raise ValueError(f"batch_size={batch} examples cannot be chosen from a pool of {view.x.shape[0]}")
-    if memory is not None and (self.constraint is None or linear.is_projection(view.learner, self.constraint)):
-      scores = self._scores_linear(memory, view)
-    else:
-      scores = self._scores(view)
-    # Rather any example than one whose score is not a number.
-    scores = jnp.where(jnp.isnan(scores), jnp.inf, scores)
-    return _first_lowest(scores)[None] if batch == 1 else jax.lax.top_k(-scores, batch)[1]
+    if memory is None or not (self.constraint is None or linear.is_projection(view.learner, self.constraint)):
+      return _best(self._scores(view), batch)
+    scores = _computed_apart(view.step, lambda: self._scores_linear(memory.geometry, view))
+    return _lowest_index(scores)[None] if batch == 1 else _best(scores, batch)
 
-  def _scores_linear(self, memory: Geometry, view: OmniscientView) -> Scores:
-    """eta^2 T1 - 2 eta T2 of equation 1 for the whole pool, from one product of the pool with the weights."""
+  def _scores_linear(self, geometry: Geometry, view: OmniscientView) -> Scores:
+    """eta^2 T1 - 2 eta T2 of equation 1 for the whole pool, from its outputs: one product of the pool with the weights,
+    or none where they are tracked."""
     learner, student = view.learner, view.student
-    outputs = learner.apply(student.params, view.x)
+    outputs = learner.apply(student.params, view.x) if view.kept is None else view.kept
     labels = view.truth
     if self.constraint is not None:
-      labels = linear.closed_form_labels(learner, student, view.x, view.truth, outputs, self.constraint, memory)
-    return linear.scores(learner, student, view.x, outputs, labels, memory)
+      labels = linear.closed_form_labels(learner, student, view.x, view.truth, outputs, self.constraint, geometry)
+    return linear.scores(learner, student, view.x, outputs, labels, geometry)
 
   def _scores(self, view: OmniscientView) -> Scores:
     """G for any learner, a chunk of examples at a time: all their gradients at once may not fit into memory."""
@@ -81,23 +112,44 @@ class NearestAfterStep:
     return jax.lax.map(score, (view.x, view.truth), batch_size=min(self.chunk_size, view.x.shape[0]))
 
 
-def _first_lowest(scores: Array) -> Array:
-  """As `jnp.argmin`, several times as fast on a CPU: XLA vectorizes operations on halves, but not reductions of rows.
+def _computed_apart(step: Array, compute: Callable[[], Array]) -> Array:
+  """The same, computed once: XLA would fuse it into all that looks at it, and so compute it several times.
 
-  In whole numbers that are ordered as the scores are, because a minimum of floats has to look out for NaN.
+  Nothing but a branch stops it on a CPU; an optimization barrier is taken out before operations are fused.
   """
-  whole = jnp.dtype(f"int{8 * scores.dtype.itemsize}")
-  bits = jax.lax.bitcast_convert_type(scores + 0.0, whole)  # The sum makes -0 and 0 equal.
-  # Kept apart from what comes before, or the scores would be computed once for each of the two passes.
-  ordered = jax.lax.optimization_barrier(jnp.where(bits < 0, bits ^ jnp.iinfo(whole).max, bits))
+  shape = jax.eval_shape(compute)
+  return jax.lax.cond(step >= 0, compute, lambda: jnp.zeros(shape.shape, shape.dtype))
+
+
+def _best(scores: Scores, batch: int) -> Array:
+  """Where scores are lowest, `[m]`. Rather any example than one whose score is not a number."""
+  return jax.lax.top_k(-jnp.where(jnp.isnan(scores), jnp.inf, scores), batch)[1]
+
+
+_COLUMNS = 128
+
+
+def _lowest_index(scores: Scores) -> Array:
+  """Where `scores [n]` are lowest, `[]`: as `jnp.argmin` but for ties and NaN, and several times as fast on a CPU.
+
+  XLA vectorizes operations on rows that lie side by side, but not reductions of rows. So the scores are laid out in
+  rows of at most 128, the lowest of each column is found first, then the lowest column, then the place in it.
+  """
   size = scores.shape[0]
-  return _lowest(jnp.where(ordered == _lowest(ordered), jnp.arange(size), size - 1))
-
-
-def _lowest(values: Array) -> Array:
-  while values.shape[0] > 64 and values.shape[0] % 2 == 0:
-    values = jnp.minimum(*jnp.split(values, 2))
-  return jnp.min(values)
+  rows = -(-size // _COLUMNS)
+  columns = -(-size // rows)
+  # In whole numbers that are ordered as the scores are, NaN last: a minimum of floats has to look out for NaN.
+  whole = jnp.dtype(f"int{8 * scores.dtype.itemsize}")
+  most = jnp.iinfo(whole).max
+  bits = jax.lax.bitcast_convert_type(scores + 0.0, whole)  # The sum makes -0 and 0 equal.
+  ordered = jnp.where(jnp.isnan(scores), most, jnp.where(bits < 0, bits ^ most, bits))
+  table = jnp.pad(ordered, (0, rows * columns - size), constant_values=most).reshape(rows, columns)
+  lowest = table
+  while lowest.shape[0] > 1:
+    half = lowest.shape[0] // 2
+    lowest = jnp.concatenate([jnp.minimum(lowest[:half], lowest[half : 2 * half]), lowest[2 * half :]])
+  column = jnp.min(jnp.where(lowest[0] == jnp.min(lowest), jnp.arange(columns), columns - 1))
+  return jnp.minimum(jnp.argmin(table[:, column]) * columns + column, size - 1)
 
 
 @jax.tree_util.register_dataclass
@@ -115,6 +167,14 @@ class BetterBatch:
       self.selections[0].prepare(learner, x, truth, target),
       self.labels.prepare(learner, x, truth, target),
     )
+
+  def begin(self, memory: tuple[Any, Any], view: OmniscientView) -> Array | None:
+    """What both selections keep."""
+    return self.selections[0].begin(memory[0], view)
+
+  def follow(self, memory: tuple[Any, Any], view: OmniscientView, lesson: Lessons, after: Student) -> Array | None:
+    """Likewise."""
+    return self.selections[0].follow(memory[0], view, lesson, after)
 
   def select(self, memory: tuple[Any, Any], view: OmniscientView, proposal: Array) -> Array:
     """Indices of the better batch, `[m]`."""
