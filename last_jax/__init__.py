@@ -4,8 +4,7 @@ A teacher steers a learner to target parameters by choosing, each iteration, the
 `teach`; the heart is `synthesize_labels`.
 """
 
-from last_jax import constraints, data, learners, losses, teachers, theory, training
-from last_jax.devices import prepare_cpu
+from last_jax import constraints, data, devices, learners, losses, teachers, theory, training
 from last_jax.loop import teach
 from last_jax.students import teach_many
 from last_jax.synthesis import synthesize_labels
@@ -25,12 +24,12 @@ __all__ = [
   "Student",
   "constraints",
   "data",
+  "devices",
   "fit_target",
   "learners",
   "load_policy",
   "losses",
   "outputs",
-  "prepare_cpu",
   "rewards",
   "save_policy",
   "synthesize_labels",

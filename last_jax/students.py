@@ -1,12 +1,13 @@
-"""Many students at once: the same loop, vmapped."""
+"""Many students at once: the same loop, vmapped, and split over devices."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
-from last_jax import checks, loop
+from last_jax import checks, devices, loop
 from last_jax.learners import Learner
 from last_jax.teachers.base import Teacher
 from last_jax.types import Key, Params, Pool, Result
@@ -29,6 +30,7 @@ def teach_many(
   metrics: Sequence[str] = loop.METRICS,
   probe: Callable[[Params], Any] | None = None,
   resume: Result | None = None,
+  mesh: Mesh | None = None,
 ) -> Result:
   """Teaches many students, each on its own: what one gets does not depend on the others, nor on how many there are.
 
@@ -36,6 +38,8 @@ def teach_many(
     keys: `[students]`, one for each: `jax.random.split(key, students)`.
     init: parameters with a leading [students] axis; random if not given.
     resume: an earlier result of `teach_many` to go on from.
+    mesh: devices to split the students over, of this process or of several: `last_jax.devices.mesh()`. Unless given,
+      the students are taught where the arguments are.
 
   The rest is as for `teach`.
 
@@ -51,16 +55,59 @@ def teach_many(
   if init is not None:
     checks.check_params(learner, init, "init", students=keys.shape[0])
   plan = loop.make_plan(learner, target, test, steps, batch_size, record_every, lessons, tolerance, metrics, probe)
-  return run_many(keys, learner, teacher, loop.Task(pool, target, test, tolerance), init, resume, plan=plan)
+  given = (keys, init, resume), (learner, teacher, loop.Task(pool, target, test, tolerance))
+  if mesh is not None:
+    given = devices.split(given[0], mesh), devices.copy_to_all(given[1], mesh)
+  return run_many(*given, plan=plan, mesh=mesh)
 
 
-def _run_many(
-  keys: Key, learner: Learner, teacher: Teacher, task: loop.Task, init: Any, resume: Any, *, plan: loop.Plan
+def before_teaching(
+  learner: Learner, teacher: Teacher, pool: Pool, *, target: Params | None, init: Params, tolerance: Any = None
 ) -> Result:
-  def one(key: Key, init: Any, resume: Any) -> Result:
-    return loop.run(key, learner, teacher, task, init, resume, plan=plan)
+  """Students before their first step, as a result to go on from; all who go on then share a program, the first too.
 
-  return jax.vmap(one)(keys, init, resume)
+  Args:
+    init: parameters with a leading [students] axis.
+
+  The rest is as for `teach_many`. A student who is within the tolerance already is not looked for.
+  """
+  student = jax.vmap(learner.start)(init)
+  task = loop.Task(pool, target, None, tolerance)
+  kept = jax.eval_shape(jax.vmap(lambda one: loop.kept_at_first(learner, teacher, task, one)), student)
+  count = jax.tree.leaves(init)[0].shape[0]
+  unmet = None if tolerance is None else jnp.full(count, -1)
+  # Zeros are not what the teacher begins with, and so it begins anew.
+  nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), kept)
+  return loop.go_on_from(student, jnp.zeros((count, 1), int), unmet, nothing)
 
 
-run_many = jax.jit(_run_many, static_argnames="plan")
+def _run_many(students: tuple[Key, Any, Any], shared: tuple[Any, ...], *, plan: loop.Plan, mesh: Mesh | None) -> Result:
+  """Args: what each student has of its own, with a leading [students] axis (key, init, resume), and what all share."""
+
+  def teach_all(students: tuple[Key, Any, Any], shared: tuple[Any, ...]) -> Result:
+    keys, init, resume = students
+    if resume is None:
+      return jax.vmap(lambda key, init: loop.run(key, *shared, init, None, plan=plan))(keys, init)
+    # All have taken as many steps: as one number, not one for each, it can decide what is computed.
+    taken = resume.step[0]
+
+    def go_on(key: Key, resume: Result) -> Result:
+      return loop.run(key, *shared, None, resume._replace(step=taken), plan=plan)
+
+    return jax.vmap(go_on)(keys, resume._replace(step=None))
+
+  if mesh is None:
+    return teach_all(students, shared)
+  # Each device runs a program of its own: students have nothing to say to each other, and one whose labels take many
+  # iterations keeps only its device waiting.
+  count = students[0].shape[0]
+  missing = -count % mesh.size
+  if missing:  # Some are taught twice, so that all devices have as many.
+    students = jax.tree.map(lambda leaf: leaf[jnp.arange(count + missing) % count], students)
+  result = devices.over_students(teach_all, mesh, (True, False), True)(students, shared)
+  if missing:
+    result = jax.tree.map(lambda leaf: leaf[:count], result)
+  return jax.lax.with_sharding_constraint(result, devices.sharding_of(count, mesh))
+
+
+run_many = jax.jit(_run_many, static_argnames=("plan", "mesh"))

@@ -11,7 +11,7 @@ import optax
 from absl import logging
 from jax.flatten_util import ravel_pytree
 
-from last_jax import checks, models
+from last_jax import checks, devices, models
 from last_jax.learners import Learner, check_learns_from
 from last_jax.types import Array, Key, Params, Pool
 
@@ -79,10 +79,13 @@ def fit_target(
 
 
 def _fit_linear(learner: Learner, init: Params | None, x: Array, labels: Array, tolerance: float, steps: int) -> Any:
-  """In float64 whatever the precision, from zero: convex and small, so that w* is as good as its dtype allows."""
+  """In float64 whatever the precision, from zero: convex and small, so that w* is as good as its dtype allows.
+
+  On the host, because GPUs are slow in float64 and TPUs have none.
+  """
   dtype = x.dtype
   arrays = jax.tree.map(np.asarray, (init, x, labels))
-  with jax.enable_x64(True):
+  with jax.enable_x64(True), jax.default_device(devices.host()):
     init, x, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), arrays)
     start = jax.tree.map(lambda s: jnp.zeros(s.shape), models.param_shapes(learner.model)) if init is None else init
     target, *rest = _minimise(learner, start, x, labels, tolerance, steps, linear=True)

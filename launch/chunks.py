@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 import last_jax as last
-from last_jax import loop
+from last_jax import devices, loop
+from last_jax.students import before_teaching
 
 
 class Taught(NamedTuple):
@@ -38,6 +39,7 @@ class Classroom(NamedTuple):
   tolerance: float | None
   lessons: bool
   chunk: int  # How many steps are taken at a time, a multiple of record_every.
+  mesh: Mesh | None = None  # Devices to split the students over.
 
   def check(self, teacher: last.teachers.Teacher) -> None:
     """Raises what teaching would raise, without computing anything."""
@@ -73,18 +75,21 @@ class _Course:
         lessons=room.lessons,
         tolerance=room.tolerance,
         resume=latest,
+        mesh=room.mesh,
       )
       # Only what the next chunk needs is handed on: then all chunks, the first one too, share a program.
-      return result, loop.go_on_from(result.student, result.step[:, -1:], result.hitting_time)
+      return result, loop.go_on_from(result.student, result.step[:, -1:], result.hitting_time, result.kept)
 
     # All that is large is an argument: what a program closes over is copied into it.
     self._advance = jax.jit(advance, static_argnames="steps")
     self._given = (room.keys, room.learner, teacher, room.pool, room.test, room.target)
-    # Students before their first step, as a result to go on from.
-    students = room.keys.shape[0]
-    unmet = None if room.tolerance is None else jnp.full(students, -1)
-    student = jax.vmap(room.learner.start)(room.init)
-    self._latest = loop.go_on_from(student, jnp.zeros((students, 1), int), unmet)
+    self._latest = before_teaching(
+      room.learner, teacher, room.pool, target=room.target, init=room.init, tolerance=room.tolerance
+    )
+    if room.mesh is not None:
+      keys, *shared = self._given
+      self._given = (devices.split(keys, room.mesh), *devices.copy_to_all(shared, room.mesh))
+      self._latest = devices.split(self._latest, room.mesh)
 
   def trace(self, steps: int) -> Any:
     """The program for so many steps, not compiled yet."""
@@ -124,7 +129,7 @@ def teach_in_chunks(
   hitting_time = None
   if result.hitting_time is not None:
     # The students who were there before the first step: going on from a result, the loop does not look for them.
-    hitting_time = np.where(joined["distance"][:, 0] <= room.tolerance, 0, np.asarray(result.hitting_time))
+    hitting_time = np.where(joined["distance"][:, 0] <= room.tolerance, 0, devices.gather(result.hitting_time))
   return Taught(
     step=joined["step"],
     metrics={metric: joined[metric] for metric in loop.METRICS if metric in joined},
@@ -138,10 +143,9 @@ def teach_in_chunks(
 def _on_host(result: last.Result, first: bool) -> dict[str, np.ndarray]:
   """The records as numpy arrays. The first of a later chunk repeats the last of the one before, and is dropped."""
   kept = slice(0 if first else 1, None)
-  piece = {"step": np.asarray(result.step)[0, kept]}
-  for metric in loop.METRICS:
-    if getattr(result, metric) is not None:
-      piece[metric] = np.asarray(getattr(result, metric))[:, kept]
+  names = ["step", *(metric for metric in loop.METRICS if getattr(result, metric) is not None)]
+  piece = {name: values[:, kept] for name, values in devices.gather({n: getattr(result, n) for n in names}).items()}
+  piece["step"] = piece["step"][0]  # The same for all students.
   if result.lessons is not None:
-    piece["index"], piece["label"] = map(np.asarray, result.lessons)
+    piece["index"], piece["label"] = devices.gather(result.lessons)
   return piece

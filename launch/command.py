@@ -1,6 +1,7 @@
 """What all commands share: flags of their own, help in the order the flags were defined in, errors in one line."""
 
 import contextlib
+import os
 import shlex
 import shutil
 import sys
@@ -11,9 +12,9 @@ from typing import Any
 import jax
 from absl import flags
 
-from last_jax import prepare_cpu, report
+from last_jax import devices, report
 
-USAGE_ERROR, INTERRUPTED = 2, 130
+FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 
 
 class UsageError(Exception):
@@ -52,19 +53,36 @@ def run_command(
     if flag_values["help"].value:
       print(_help(documentation, flag_values))
       return 0
-    return main(flag_values)
+    return _leave(main(flag_values))
   except UsageError as error:
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-    return USAGE_ERROR
+    return _leave(USAGE_ERROR)
   except KeyboardInterrupt:
     print("stopped", file=sys.stderr)
-    return INTERRUPTED
+    return _leave(INTERRUPTED)
+  except jax.errors.JaxRuntimeError as error:
+    if not jax.distributed.is_initialized():
+      raise
+    what = str(error).strip().splitlines()[0]
+    print(f"error: another process of this run was lost; what was finished or saved is kept ({what})", file=sys.stderr)
+    return _leave(FAILED)
+
+
+def _leave(status: int) -> int:
+  """The status to exit with. One of several processes goes at once: JAX would have it wait for the others."""
+  if status and jax.distributed.is_initialized():
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+  return status
 
 
 @contextlib.contextmanager
 def prepared(flag_values: flags.FlagValues, prepare: Callable[[flags.FlagValues], Any]) -> Iterator[tuple[Any, Any]]:
-  """Gives what `prepare` makes of the flags, once its notes are shown, and a console; in float64 if --x64 says so."""
-  prepare_cpu()
+  """Gives what `prepare` makes of the flags, once its notes are shown, and a console; in float64 if --x64 says so.
+
+  The devices must have been started: see `where.start`.
+  """
   console = make_console()
   with jax.enable_x64(True) if flag_values.x64 else contextlib.nullcontext():
     with user_errors():
@@ -78,8 +96,9 @@ def make_console() -> Any:
   """A rich console that does not fold tables when nobody is watching."""
   from rich.console import Console
 
-  console = Console(highlight=False)
-  return console if console.is_terminal else Console(highlight=False, width=160)
+  quiet = not devices.is_first()
+  console = Console(highlight=False, quiet=quiet)
+  return console if console.is_terminal else Console(highlight=False, quiet=quiet, width=160)
 
 
 def _parse(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ import jax
 from absl import flags as absl_flags
 
 import last_jax as last
-from last_jax import checks, report
+from last_jax import checks, devices, report
 from last_jax.data.params import params_from_arrays
 from last_jax.models import param_shapes
 from launch.learner import ACTIVATIONS, LEARNERS, build_learner
@@ -120,7 +120,9 @@ def idle_flags(flags: Any, learner_name: str) -> list[str]:
 
 
 def check_out(folder: str) -> None:
-  """Makes the folder of --out, or raises."""
+  """Makes the folder of --out, or raises. Only the process that writes does."""
+  if not devices.is_first():
+    return
   try:
     report.check_writable(folder)
   except OSError as error:

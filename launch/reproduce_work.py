@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from last_jax import experiments, prepare_cpu
+from last_jax import devices, experiments
 from last_jax.experiments import FIGURES, Figure, Size
 
 _PATIENCE = 0.2  # Seconds between looks at whether a process is still there.
@@ -119,7 +119,8 @@ def work(size: Size, out: pathlib.Path, orders: Any, messages: Any, parent: int)
   """Makes the figures that are ordered, until None is: what a process of its own runs."""
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides.
   _compile_quickly(size)
-  prepare_cpu()
+  devices.prepare()
+  devices.keep_compiled()
   while (name := orders.get()) is not None:
 
     def tell(text: str, share: float, name: str = name) -> None:

@@ -35,7 +35,8 @@ from typing import Any
 
 from absl import flags
 
-from launch import command, problem
+from last_jax import devices
+from launch import command, problem, where
 from launch.chunks import Taught, teach_in_chunks
 from launch.progress import make_progress
 from launch.teach_methods import TEACHERS
@@ -111,6 +112,7 @@ def make_flags() -> flags.FlagValues:
     text, "out", os.path.join("runs", "teach"), "Folder for the run's files; those of an earlier run are replaced."
   )
   define(switch, "x64", False, "Compute in float64.")
+  where.define_flags(values, "one for each core, as far as there are students")
   return values
 
 
@@ -125,13 +127,18 @@ def run() -> int:
 
 
 def _teach(values: flags.FlagValues) -> int:
-  with command.prepared(values, prepare) as (setup, console):
+  mesh = where.start(values, cpu_devices=min(values.students, where.num_cores()))
+  with command.prepared(values, lambda values: prepare(values, mesh)) as (setup, console):
     taught, failure = _teach_all(setup, console)
     if isinstance(failure, Exception) and not taught:
       raise failure
     if not taught:
       console.print("stopped before any method was finished: nothing was written")
       return command.INTERRUPTED
+    if not devices.is_first():
+      if isinstance(failure, Exception):
+        raise failure
+      return 0 if failure is None else command.INTERRUPTED
     summary = summarize(setup, taught, interrupted=failure is not None)
     written = write_files(
       values.out, setup, taught, summary, command.make_config("launch.teach", values, setup.settled, setup.data_facts)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 import last_jax as last
 from last_jax import checks, report
@@ -28,7 +29,7 @@ class Setup(NamedTuple):
   notes: list[str]
 
 
-def prepare(flags: Any) -> Setup:
+def prepare(flags: Any, mesh: Mesh | None) -> Setup:
   """Everything up to the first step, checked. Raises ValueError, TypeError or OSError where something is wrong."""
   dataset, data_facts, learner_name, learner, learning_rate = problem.build(flags)
   checks.check_not_negative("--init_scale", flags.init_scale)
@@ -61,6 +62,7 @@ def prepare(flags: Any) -> Setup:
     tolerance=flags.tolerance,
     lessons=flags.lessons,
     chunk=chunks.chunk_length(flags.steps, record_every),
+    mesh=mesh,
   )
   for name, method in methods.items():
     try:

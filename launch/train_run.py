@@ -1,6 +1,7 @@
 """The training itself: in pieces, so that progress is seen, metrics are written, and a kill loses little."""
 
 import json
+import os
 import pathlib
 import shlex
 import time
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 
 import last_jax as last
-from last_jax import report
+from last_jax import devices, report
 from last_jax.data.files import replaced
 from last_jax.training.checkpoint import Checkpoints
 from last_jax.training.trainer import Log, State, Trainer
@@ -25,31 +26,42 @@ METRICS_FILE = "metrics.jsonl"
 def train(setup: Setup, config: dict[str, Any], console: Any) -> int:
   """Trains to the end, or until Ctrl-C; gives the exit status."""
   checkpoints = Checkpoints(setup.out / "checkpoints", setup.fingerprint)
-  state = jax.jit(Trainer.start)(setup.trainer, setup.key)
+  trainer, key = setup.trainer, setup.key
+  if trainer.mesh is not None:
+    trainer, key = devices.copy_to_all((trainer, key), trainer.mesh)
+  state = jax.jit(Trainer.start)(trainer, key)
   with command.user_errors():
     if setup.resume and checkpoints.latest() is not None:
       state = checkpoints.restore(state)
       console.print(f"going on after episode {int(state.episode)}")
     elif setup.resume:
       console.print("there is no checkpoint yet: training begins at the beginning")
-    lines = _read_metrics(setup.out / METRICS_FILE, int(state.episode))
-  report.write_json(setup.out / "config.json", config)
-  run = _Run(setup, checkpoints, state, lines, console)
+    lines = _read_metrics(setup.out / METRICS_FILE, int(state.episode)) if devices.is_first() else []
+  if devices.is_first():
+    report.write_json(setup.out / "config.json", config)
+  run = _Run(setup._replace(trainer=trainer), checkpoints, state, lines, console)
   try:
     run.to_the_end()
   except KeyboardInterrupt:
-    try:
-      run.save()
-    except (
-      Exception
-    ) as error:  # Where the interrupt came while a checkpoint was being written: the one before it stays.
-      console.print(f"note: the last checkpoint could not be written: {error}", markup=False, soft_wrap=True)
-    console.print(f"stopped after episode {int(run.state.episode)}: --resume goes on from there")
-    return command.INTERRUPTED
+    return _stop(run, console)
   finally:
     checkpoints.close()
-  _finish(setup, run, console)
+  if devices.is_first():
+    _finish(setup, run, console)
   return 0
+
+
+def _stop(run: "_Run", console: Any) -> int:
+  """After Ctrl-C. Of several processes each may be elsewhere, so that they can save nothing together."""
+  if jax.process_count() > 1:
+    console.print("stopped: --resume goes on from the last checkpoint")
+    return command.INTERRUPTED
+  try:
+    run.save()
+  except Exception as error:  # Where the interrupt came while a checkpoint was being written: the one before it stays.
+    console.print(f"note: the last checkpoint could not be written: {error}", markup=False, soft_wrap=True)
+  console.print(f"stopped after episode {int(run.state.episode)}: --resume goes on from there")
+  return command.INTERRUPTED
 
 
 class _Run:
@@ -74,7 +86,8 @@ class _Run:
   def to_the_end(self) -> None:
     """All episodes that are left."""
     total, begun, last_save = self._setup.episodes, int(self.state.episode), time.perf_counter()
-    with make_progress(self._console) as progress, open(self._setup.out / METRICS_FILE, "a", encoding="utf-8") as file:
+    path = self._setup.out / METRICS_FILE if devices.is_first() else os.devnull
+    with make_progress(self._console) as progress, open(path, "a", encoding="utf-8") as file:
       bar = progress.add_task("compiling", total=total, completed=begun)
       while (done := int(self.state.episode)) < total:
         episodes = min(self._setup.report_every - done % self._setup.report_every, total - done)
@@ -84,7 +97,8 @@ class _Run:
         progress.update(bar, advance=episodes, description=_describe(line))
         if not self._console.is_terminal and (done + episodes) % (10 * self._setup.report_every) < episodes:
           self._console.print(f"episode {line['episode']} of {total}: {_describe(line)}", markup=False)
-        if time.perf_counter() - last_save >= self._setup.checkpoint_seconds:
+        # The first process says when: to save, all must come together.
+        if devices.from_first(np.asarray(time.perf_counter() - last_save >= self._setup.checkpoint_seconds)):
           self.save()
           last_save = time.perf_counter()
     self.save()

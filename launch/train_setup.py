@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 import last_jax as last
-from last_jax import checks, training
+from last_jax import checks, devices, training
 from last_jax.data.files import read_arrays
 from last_jax.teachers import outputs
 from last_jax.training import rewards
 from last_jax.training.trainer import Trainer
-from launch import command, problem
+from launch import command, problem, where
 from launch.learner import parse_widths
 
 METHODS, VIEWS = ("unroll", "reinforce"), ("omniscient", "black_box")
@@ -27,7 +28,7 @@ _ONLY = {
   "reinforce": ("actions", "reward", "discount", "baseline"),
 }
 # What may differ between a training and its continuation.
-_FREE = ("help", "h", "out", "resume", "checkpoint_seconds", "episodes", "mnist_folder")
+_FREE = ("help", "h", "out", "resume", "checkpoint_seconds", "episodes", "mnist_folder", *where.FLAGS)
 
 
 class Setup(NamedTuple):
@@ -48,7 +49,7 @@ class Setup(NamedTuple):
   notes: list[str]
 
 
-def prepare(flags: Any) -> Setup:
+def prepare(flags: Any, mesh: Mesh | None) -> Setup:
   """Everything up to the first episode, checked. Raises ValueError, TypeError or OSError where something is wrong."""
   checks.check_not_negative("--checkpoint_seconds", flags.checkpoint_seconds)
   given = problem.build(flags, LEARNING_RATES)
@@ -90,6 +91,7 @@ def prepare(flags: Any) -> Setup:
     learning_rate=flags.teacher_learning_rate,
     weight_decay=settled["teacher_weight_decay"],
     evaluate_every=min(flags.report_every, flags.episodes) if settled["keep_best"] else None,
+    mesh=mesh,
     **method,
   )
   idle = problem.idle_flags(flags, given.learner_name) + list(_ONLY["unroll" if reinforce else "reinforce"])
@@ -116,7 +118,7 @@ def prepare(flags: Any) -> Setup:
 
 def _check_unused(out: pathlib.Path, resume: bool) -> None:
   checkpoints = out / "checkpoints"
-  if not resume and checkpoints.is_dir() and any(checkpoints.iterdir()):
+  if devices.is_first() and not resume and checkpoints.is_dir() and any(checkpoints.iterdir()):
     raise ValueError(
       f"--out={out} holds checkpoints of a training already: --resume goes on with it; for a new one give another "
       "--out, or remove that folder"

@@ -29,7 +29,7 @@ from typing import Any
 
 from absl import flags
 
-from launch import command, problem
+from launch import command, problem, where
 from launch.train_run import train
 from launch.train_setup import ACTIONS, METHODS, REWARDS, VIEWS, prepare
 
@@ -128,6 +128,7 @@ def make_flags() -> flags.FlagValues:
   define(whole, "seed", 0, "Of everything random. Same seed, same teacher.", lower_bound=0, upper_bound=2**31 - 1)
   define(text, "out", os.path.join("runs", "train_teacher"), "Folder for the run's files.")
   define(switch, "x64", False, "Compute in float64.")
+  where.define_flags(values, "one of a CPU, otherwise all; they must divide --students evenly")
   return values
 
 
@@ -142,7 +143,8 @@ def run() -> int:
 
 
 def _main(values: flags.FlagValues) -> int:
-  with command.prepared(values, prepare) as (setup, console):
+  mesh = where.start(values, cpu_devices=1)
+  with command.prepared(values, lambda values: prepare(values, mesh)) as (setup, console):
     config = command.make_config("launch.train_teacher", values, setup.settled, setup.data_facts)
     return train(setup, config, console)
 

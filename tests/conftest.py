@@ -1,13 +1,21 @@
 """A strict session: implicit rank promotion and NaNs raise, and (in pyproject.toml) warnings are errors."""
 
+import atexit
 import gc
 import os
 import pathlib
+import shutil
+import tempfile
 
 # Hundreds of small programs run once each: what takes time is compiling them, so do not optimise them much.
 os.environ["XLA_FLAGS"] = " ".join(
   [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
 )
+
+# What commands compile is kept for the processes that other tests start, and in nobody's own cache.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="last_jax_tests_")
+  atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 import hypothesis
 import jax

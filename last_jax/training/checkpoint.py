@@ -1,7 +1,8 @@
 """Checkpoints of training, with Orbax: everything a `State` holds, written whole or not at all.
 
 Orbax is imported when it is used. A checkpoint carries a fingerprint of what it belongs to and a checksum of what it
-holds: one of another training, or one that was damaged, is refused by name, and never changed.
+holds: one of another training, or one that was damaged, is refused by name, and never changed. Of several processes the
+first writes and reads, and tells the others; all must call the same.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from last_jax import devices
 from last_jax.training.trainer import State
 
 _KEPT = 2  # The last checkpoints; the one before the last is there should a disk damage the last.
@@ -33,18 +35,20 @@ class Checkpoints:
 
   def save(self, state: State) -> None:
     """Writes a checkpoint; of the earlier ones the last is kept."""
+    arrays = _arrays(state)
+    if not devices.is_first():
+      return
     import orbax.checkpoint as ocp
 
-    arrays = _arrays(state)
     about = {"fingerprint": self._fingerprint, "checksum": _checksum(arrays)}
     what = ocp.args.Composite(state=ocp.args.StandardSave(arrays), about=ocp.args.JsonSave(about))
-    self._open().save(int(state.episode), args=what)
+    self._open().save(int(arrays["episode"]), args=what)
 
   def latest(self) -> int | None:
     """The number of episodes that the last checkpoint was written after; None where there is none."""
-    if not self._folder.is_dir():
-      return None
-    return self._open().latest_step()
+    found = self._open().latest_step() if devices.is_first() and self._folder.is_dir() else None
+    episode = int(devices.from_first(np.asarray(-1 if found is None else found)))
+    return None if episode < 0 else episode
 
   def restore(self, template: State) -> State:
     """The last checkpoint.
@@ -55,11 +59,15 @@ class Checkpoints:
     Raises:
       ValueError: naming the checkpoint, where it is damaged or belongs to another training.
     """
-    import orbax.checkpoint as ocp
-
     episode = self.latest()
     if episode is None:
       raise ValueError(f"there is no checkpoint in {self._folder}")
+    arrays = self._read(episode) if devices.is_first() else _arrays(template)
+    return _state(template, devices.from_first(arrays))
+
+  def _read(self, episode: int) -> dict[str, np.ndarray]:
+    import orbax.checkpoint as ocp
+
     place = self._folder / str(episode)
     what = ocp.args.Composite(state=ocp.args.StandardRestore(), about=ocp.args.JsonRestore())
     try:
@@ -74,7 +82,7 @@ class Checkpoints:
       raise ValueError(f"the checkpoint {place} belongs to another training, and was left as it is")
     if about.get("checksum") != _checksum(arrays):
       raise ValueError(f"the checkpoint {place} is damaged, and was left as it is: its checksum does not agree")
-    return _state(template, arrays)
+    return arrays
 
   def close(self) -> None:
     """Waits for what is being written."""
@@ -85,7 +93,15 @@ class Checkpoints:
     if self._manager is None:
       import orbax.checkpoint as ocp
 
-      options = ocp.CheckpointManagerOptions(max_to_keep=_KEPT, enable_async_checkpointing=False)
+      options = ocp.CheckpointManagerOptions(
+        max_to_keep=_KEPT,
+        enable_async_checkpointing=False,
+        multiprocessing_options=ocp.options.MultiprocessingOptions(
+          primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
+        ),
+        create=False,
+      )
+      self._folder.mkdir(parents=True, exist_ok=True)
       self._manager = ocp.CheckpointManager(self._folder, options=options)
     return self._manager
 
@@ -98,12 +114,12 @@ def _flatten(state: State) -> tuple[list[tuple[str, Any]], Any]:
 
 
 def _arrays(state: State) -> dict[str, np.ndarray]:
-  return {name: np.asarray(leaf) for name, leaf in _flatten(state)[0]}
+  return devices.gather(dict(_flatten(state)[0]))
 
 
 def _state(template: State, arrays: dict[str, np.ndarray]) -> State:
   named, structure = _flatten(template)
-  leaves = [jax.device_put(arrays[name].astype(leaf.dtype)) for name, leaf in named]
+  leaves = [devices.place(np.asarray(arrays[name], leaf.dtype), leaf.sharding) for name, leaf in named]
   plain = jax.tree.unflatten(structure, leaves)
   return plain._replace(key=jax.random.wrap_key_data(plain.key))
 

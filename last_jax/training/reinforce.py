@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
 from last_jax import checks
 from last_jax.teachers import features as features_
@@ -46,10 +47,12 @@ class Reinforce:
   horizon: int = dataclasses.field(metadata=STATIC)
   batch_size: int = dataclasses.field(metadata=STATIC)
 
-  def episode(self, problem: Problem, policy: Policy, students: Student, keys: Key) -> tuple[Params, Student, dict]:
+  def episode(
+    self, problem: Problem, policy: Policy, students: Student, keys: Key, axis: str | None = None
+  ) -> tuple[Params, Student, dict]:
     """The estimate of the gradient of -J, from one trajectory per student."""
     paths, students = jax.vmap(lambda s, k: self._teach(problem, policy, s, k))(students, keys)
-    returns = self.returns(paths.rewards, paths.paid_before)  # [N, T]
+    returns = self.returns(paths.rewards, paths.paid_before, axis)  # [N, T]
     truth = problem.learner.encode(problem.pool.x, problem.pool.y)
     # All states of all students side by side: one product per layer.
     visited = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (paths.params, paths.lessons))  # [N T, ...]
@@ -68,12 +71,13 @@ class Reinforce:
     loss = -jnp.mean(jnp.sum(paths.rewards, 1))
     return jax.grad(surrogate)(policy.weights), students, {"loss": loss}
 
-  def returns(self, rewards: Array, before: Array) -> Array:
+  def returns(self, rewards: Array, before: Array, axis: str | None = None) -> Array:
     """What followed each action, less the baseline, `[N, T]`.
 
     Args:
       rewards: `[N, T]`, after steps 1..T.
       before: `[N]`, what the starts would have been paid.
+      axis: where these are a share of the students only: see `Method.episode`.
     """
     factors = self.discount ** jnp.arange(1, rewards.shape[1] + 1, dtype=rewards.dtype)
 
@@ -83,7 +87,10 @@ class Reinforce:
     if self.baseline is not None:
       return sum_to_go(rewards - self.baseline)
     to_go = sum_to_go(rewards - before[:, None])
-    others = (jnp.sum(to_go, 0, keepdims=True) - to_go) / (rewards.shape[0] - 1)
+    total, count = jnp.sum(to_go, 0, keepdims=True), rewards.shape[0]
+    if axis is not None:
+      total, count = jax.lax.psum((total, count), axis)
+    others = (total - to_go) / (count - 1)
     return to_go - others  # No bias: the others' returns do not depend on this student's actions.
 
   def _teach(self, problem: Problem, policy: Policy, student: Student, key: Key) -> tuple[Path, Student]:
@@ -132,6 +139,7 @@ def make_reinforce(
   optimizer: optax.GradientTransformation | None = None,
   evaluate_every: int | None = 20,
   evaluation_steps: int = 300,
+  mesh: Mesh | None = None,
 ) -> Trainer:
   """The trainer of `train_reinforce`, with all its settings: for who wants to train in pieces.
 
@@ -162,6 +170,7 @@ def make_reinforce(
     evaluate_every: every so many episodes the policy, taking its most probable actions, is tried on 20 students that
       are the same every time, and the one that did best in the end is returned. None: the last is returned.
     evaluation_steps: for how long they are taught.
+    mesh: devices to split the students over, `last_jax.devices.mesh()`; their number must divide that of the students.
   """
   problem = trainer_.make_problem(learner, pool, target, validation, starts)
   if reward is None:
@@ -190,6 +199,7 @@ def make_reinforce(
     optimizer=optimizer,
     evaluate_every=evaluate_every,
     evaluation_steps=evaluation_steps,
+    mesh=mesh,
   )
 
 

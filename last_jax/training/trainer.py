@@ -2,7 +2,8 @@
 
 An *episode* is a stretch of teaching by the policy as it is, after which the policy takes one step of its optimizer. A
 `Method` says what an episode computes: see `unrolled.py` and `reinforce.py`. Training is a pure function of a `State`:
-it can be cut between any two calls of `advance`, resumed to the same bits, jitted, and vmapped over seeds.
+it can be cut between any two calls of `advance`, resumed to the same bits, jitted, and vmapped over seeds. With a mesh
+the students are split over devices; the policy is on each, and its gradient is averaged once an episode.
 """
 
 import dataclasses
@@ -12,8 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from last_jax import checks, loop, synthesis
+from last_jax import checks, devices, loop, synthesis
 from last_jax.learners import check_learns_from
 from last_jax.teachers.features import check_features
 from last_jax.teachers.outputs import is_choice
@@ -65,7 +67,7 @@ class Method(Protocol):
     """How many examples are shown in a step."""
 
   def episode(
-    self, problem: Problem, policy: Policy, students: Student, keys: Key
+    self, problem: Problem, policy: Policy, students: Student, keys: Key, axis: str | None = None
   ) -> tuple[Params, Student, dict[str, Any]]:
     """One stretch of teaching: the loss's gradient in the policy's weights, the students after it, and the loss.
 
@@ -74,6 +76,8 @@ class Method(Protocol):
       policy: who teaches.
       students: with a leading [students] axis.
       keys: `[students]`.
+      axis: where these are only a share of the students, the mesh's axis along which the others are. Gradient and loss
+        are means over this share; who calls averages them.
     """
 
 
@@ -95,6 +99,7 @@ class Trainer:
   hidden: tuple[int, ...] = dataclasses.field(metadata=STATIC)
   standardize: bool = dataclasses.field(metadata=STATIC)
   optimizer: optax.GradientTransformation | None = dataclasses.field(metadata=STATIC)
+  mesh: Mesh | None = dataclasses.field(default=None, metadata=STATIC)
 
   def start(self, key: Key) -> State:
     """Before the first episode."""
@@ -111,7 +116,7 @@ class Trainer:
       hidden=self.hidden,
       standardize=self.standardize,
     )
-    return State(
+    state = State(
       policy=policy,
       opt_state=self.build_optimizer().init(policy.weights),
       students=self._start_students(students_key, self.num_students),
@@ -120,17 +125,18 @@ class Trainer:
       best=policy,
       best_score=jnp.full((), -jnp.inf, problem.pool.x.dtype),
     )
+    return self._placed(state)
 
   def advance(self, state: State, episodes: int) -> tuple[State, Log]:
     """So many episodes more and then, unless the last policy is kept anyway, an evaluation."""
     state, metrics = jax.lax.scan(lambda state, _: self._episode(state), state, length=episodes)
     if self.evaluate_every is None:
-      return state._replace(best=state.policy), Log(**metrics, score=None)
+      return self._placed(state._replace(best=state.policy)), Log(**metrics, score=None)
     score = self.evaluate(state)
     better = score > state.best_score
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), state.policy, state.best)
     state = state._replace(best=best, best_score=jnp.where(better, score, state.best_score))
-    return state, Log(**metrics, score=score[None])
+    return self._placed(state), Log(**metrics, score=score[None])
 
   def evaluate(self, state: State) -> Array:
     """The policy's mean score over students that are the same every time. Where there is a choice, it does not draw."""
@@ -153,7 +159,7 @@ class Trainer:
     lesson_key, reset_key, start_key = jax.random.split(jax.random.fold_in(state.key, state.episode), 3)
     keys = jax.random.split(lesson_key, self.num_students)
     old = (state.policy.weights, state.opt_state)
-    gradient, students, metrics = self.method.episode(self.problem, state.policy, state.students, keys)
+    gradient, students, metrics = self._teach(state.policy, state.students, keys)
     updates, opt_state = self.build_optimizer().update(gradient, state.opt_state, state.policy.weights)
     new = (optax.apply_updates(state.policy.weights, updates), opt_state)
     # A student that diverged spoils this gradient; it must not spoil the policy.
@@ -167,6 +173,27 @@ class Trainer:
       episode=state.episode + 1,
     )
     return next_state, metrics
+
+  def _teach(self, policy: Policy, students: Student, keys: Key) -> tuple[Params, Student, dict[str, Any]]:
+    """An episode of all students, on all devices."""
+    if self.mesh is None:
+      return self.method.episode(self.problem, policy, students, keys)
+
+    def teach_share(method: Method, problem: Problem, policy: Policy, students: Student, keys: Key) -> Any:
+      gradient, students, metrics = method.episode(problem, policy, students, keys, devices.STUDENTS)
+      gradient, metrics = jax.lax.pmean((gradient, metrics), devices.STUDENTS)
+      return gradient, students, metrics
+
+    teach = devices.over_students(teach_share, self.mesh, (False, False, False, True, True), (False, True, False))
+    return teach(self.method, self.problem, policy, students, keys)
+
+  def _placed(self, state: State) -> State:
+    """The same, with every part where it belongs: students split, all else on every device."""
+    if self.mesh is None:
+      return state
+    everywhere, split = NamedSharding(self.mesh, PartitionSpec()), devices.sharding_of(self.num_students, self.mesh)
+    where: Any = {name: split if name == "students" else everywhere for name in State._fields}
+    return State(**jax.lax.with_sharding_constraint(state._asdict(), where))
 
   def _reset(self, students: Student, reset_key: Key, start_key: Key) -> Student:
     """A random share of the students start anew, and all that diverged."""
@@ -199,6 +226,13 @@ def _mean_distance(problem: Problem, students: Student) -> Array | None:
   return jnp.mean(jnp.sqrt(squares))
 
 
+def train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
+  """All of training in one call; compiled once per architecture, horizon and number of students."""
+  if trainer.mesh is not None:
+    trainer, key = devices.copy_to_all((trainer, key), trainer.mesh)
+  return run(trainer, key, episodes=episodes)
+
+
 def _train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
   state = trainer.start(key)
   every = min(trainer.evaluate_every or episodes, episodes)
@@ -211,8 +245,7 @@ def _train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
   return state.best, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *logs)
 
 
-# All of training in one call; compiled once per architecture, horizon and number of students.
-train = jax.jit(_train, static_argnames="episodes")
+run = jax.jit(_train, static_argnames="episodes")
 
 
 def make_problem(learner: Any, pool: Any, target: Params | None, validation: Pool | None, starts: Any) -> Problem:
@@ -241,6 +274,7 @@ def make_trainer(
   optimizer: optax.GradientTransformation | None,
   evaluate_every: int | None,
   evaluation_steps: int,
+  mesh: Mesh | None,
 ) -> Trainer:
   """From the settings that both methods share, checked."""
   checks.check_count("horizon", method.horizon)
@@ -252,6 +286,8 @@ def make_trainer(
   checks.check_count("evaluation_steps", evaluation_steps)
   if evaluate_every is not None:
     checks.check_count("evaluate_every", evaluate_every)
+  if mesh is not None and students % mesh.size:
+    raise ValueError(f"students={students} cannot be split evenly over the {mesh.size} devices of the mesh")
   if optimizer is not None and not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
     raise TypeError(f"optimizer must be an optax transformation, but it is a {type(optimizer).__name__}")
   hidden = tuple(hidden)
@@ -274,6 +310,7 @@ def make_trainer(
     hidden=hidden,
     standardize=bool(standardize),
     optimizer=optimizer,
+    mesh=mesh,
   )
 
 

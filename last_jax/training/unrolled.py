@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
 from last_jax import checks
 from last_jax.teachers import features as features_
@@ -36,8 +37,11 @@ class Unrolled:
   batch_size: int = dataclasses.field(metadata=STATIC)
   segment: int | None = dataclasses.field(metadata=STATIC)
 
-  def episode(self, problem: Problem, policy: Policy, students: Student, keys: Key) -> tuple[Params, Student, dict]:
+  def episode(
+    self, problem: Problem, policy: Policy, students: Student, keys: Key, axis: str | None = None
+  ) -> tuple[Params, Student, dict]:
     """The gradient of the objective's mean over students."""
+    del axis  # A student's objective is its own.
 
     def mean_objective(weights: Params) -> tuple[Array, Student]:
       current = dataclasses.replace(policy, weights=weights)
@@ -103,6 +107,7 @@ def make_unrolled(
   segment: int | None = None,
   evaluate_every: int | None = None,
   evaluation_steps: int = 300,
+  mesh: Mesh | None = None,
 ) -> Trainer:
   """The trainer of `train_unrolled`, with all its settings: for who wants to train in pieces.
 
@@ -133,6 +138,7 @@ def make_unrolled(
     evaluate_every: if given, every so many episodes the policy is tried on 20 students that are the same every time,
       and that with the smallest error in the end is returned; otherwise the last.
     evaluation_steps: for how long they are taught.
+    mesh: devices to split the students over, `last_jax.devices.mesh()`; their number must divide that of the students.
   """
   problem = trainer_.make_problem(learner, pool, target, validation, starts)
   if output is None:
@@ -163,6 +169,7 @@ def make_unrolled(
     optimizer=optimizer,
     evaluate_every=evaluate_every,
     evaluation_steps=evaluation_steps,
+    mesh=mesh,
   )
 
 

@@ -118,18 +118,27 @@ def test_methods_and_views(tmp_path, flags):
 class TestResuming:
   FLAGS = ("--episodes=800", "--checkpoint_seconds=0", "--method=reinforce", "--horizon=10")
 
+  @staticmethod
+  def checkpoints(out):
+    folder = out / "checkpoints"
+    return {path.name for path in folder.iterdir() if path.name.isdecimal()} if folder.is_dir() else set()
+
   def test_killed_at_ten_random_moments_it_ends_in_the_same_bits(self, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    begin = time.monotonic()
     process = start(whole, *self.FLAGS)
-    while not ((whole / "metrics.jsonl").is_file() and (whole / "metrics.jsonl").stat().st_size):
-      assert process.poll() is None
-      time.sleep(0.05)
-    starting = time.monotonic() - begin  # Importing, compiling; from then on it trains, and mostly writes checkpoints.
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
+    for _ in range(2):  # Killed after its first checkpoint: when it was begun, and when it was resumed.
+      begin, known = time.monotonic(), self.checkpoints(broken)
+      process = start(broken, *self.FLAGS, "--resume")
+      while not self.checkpoints(broken) - known:
+        assert process.poll() is None
+        time.sleep(0.05)
+      starting = time.monotonic() - begin
+      process.send_signal(signal.SIGKILL)
+      process.communicate()
     draw = random.Random(0)
-    killed, reached = 0, set()
+    killed, reached = 2, set()
     while killed < 10:
       process = start(broken, *self.FLAGS, "--resume")
       time.sleep(draw.uniform(0.5 * starting, starting + 2.0))
@@ -141,8 +150,7 @@ class TestResuming:
         assert (broken / "policy.npz").read_bytes() == (whole / "policy.npz").read_bytes()
         shutil.rmtree(broken)
       process.communicate()
-      if (broken / "checkpoints").is_dir():
-        reached |= {path.name for path in (broken / "checkpoints").iterdir()}
+      reached |= self.checkpoints(broken)
     assert len(reached) > 3, reached  # Or nothing was resumed.
     process = start(broken, *self.FLAGS, "--resume")
     _, errors = process.communicate(timeout=300)

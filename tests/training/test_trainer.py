@@ -93,7 +93,7 @@ def test_settings_that_are_numbers_do_not_compile_again(task):
   learner, pool, target = task
   settings = {"horizon": 3, "students": 2, "hidden": (8,), "episodes": 2}
   last.train_unrolled(KEY, learner, pool, target=target, starts=training.near(target, 0.1), **settings)
-  size = trainer_.train._cache_size()
+  size = trainer_.run._cache_size()
   moved = jax.tree.map(lambda leaf: leaf + 1.0, target)
   faster = last.learners.softmax(2, 2, learning_rate=0.5, bias=False)
   last.train_unrolled(
@@ -106,7 +106,7 @@ def test_settings_that_are_numbers_do_not_compile_again(task):
     learning_rate=0.01,
     **settings,
   )
-  assert trainer_.train._cache_size() == size
+  assert trainer_.run._cache_size() == size
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.2, 1), (0.5, 2), (1.0, 5)])
