@@ -41,7 +41,12 @@ setup(
   license="Apache-2.0",
   python_requires=">=3.11",
   packages=find_packages(include=["last_jax", "last_jax.*", "launch", "launch.*", "benchmarks", "benchmarks.*"]),
-  package_data={"last_jax": ["py.typed"], "last_jax.data": ["*.npz", "*.md"], "last_jax.report": ["assets/*"]},
+  package_data={
+    "benchmarks.baselines": ["*.c"],
+    "last_jax": ["py.typed"],
+    "last_jax.data": ["*.npz", "*.md"],
+    "last_jax.report": ["assets/*"],
+  },
   install_requires=CORE,
   extras_require={"test": TEST, "bench": BENCH},
   entry_points={

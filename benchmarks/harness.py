@@ -1,228 +1,190 @@
-"""Timing that can be trusted: compilation apart from running, both sides in one process, results checked first.
+"""Timing that can be trusted: compilation apart from running, all sides in one process, results checked first.
 
 A figure alone says little, since machines differ and are shared. What counts here is the ratio of two medians whose
 repetitions took turns, so that whatever else the machine did, it did to both.
 """
 
 import dataclasses
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
+
+from benchmarks.records import Against, Measurement, Target, Timing
 
 Timer = Callable[[], float]  # Seconds, from any start.
 
-
-@dataclasses.dataclass(frozen=True)
-class Timing:
-  """How long one side took. In seconds, and but for compiling those of one unit: a call, or one of its episodes."""
-
-  name: str
-  compile_seconds: float  # The first call less a warm one; not below 0.
-  median: float
-  lower_quartile: float
-  upper_quartile: float
-  fastest: float
-  seconds: tuple[float, ...]  # Every repetition, in order.
-  units: int = 1  # How many a repetition had.
-
-
-@dataclasses.dataclass(frozen=True)
-class Tolerance:
-  """Two results are equal if |ours - baseline| <= absolute + relative |baseline| at a share of all places, at least."""
-
-  relative: float
-  absolute: float
-  share: float = 1.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-  """Figures with what they were measured on.
-
-  Attributes:
-    job: its name.
-    problem: what was computed, its sizes and its seed.
-    ours: our timing.
-    baseline: the other's, the fastest if there were several; None where there was nothing to compare with, and then
-      there is nothing in what follows either.
-    other_baselines: those that were slower.
-    ratio: the baseline's median over ours: how many times as fast we are.
-    ratio_lower_quartile: of the ratios of the single repetitions.
-    ratio_upper_quartile: likewise.
-    ratio_of_fastest: the baseline's fastest repetition over our fastest. On a machine that others use as well, a ratio
-      far from this one says that one side was disturbed more than the other.
-    largest_difference: between the results, by name, in absolute terms.
-    tolerance: what was allowed, by name.
-    target_ratio: what is aimed at, where something is.
-    at_most: whether less than that is aimed at, rather than more.
-  """
-
-  job: str
-  problem: dict[str, Any]
-  ours: Timing
-  baseline: Timing | None = None
-  other_baselines: tuple[Timing, ...] = ()
-  ratio: float | None = None
-  ratio_lower_quartile: float | None = None
-  ratio_upper_quartile: float | None = None
-  ratio_of_fastest: float | None = None
-  largest_difference: dict[str, float] | None = None
-  tolerance: dict[str, Tolerance] | None = None
-  target_ratio: float | None = None
-  at_most: bool = False
-
-  def to_json(self) -> dict[str, Any]:
-    """As dictionaries, lists, strings and numbers."""
-    return dataclasses.asdict(self)
+# Threads that wait for more work spin for a while: those of one side would take the cores from the next.
+_REST_SECONDS = 0.1
+# A variant that took so many times as long as another of its kind when warming up is not timed any further.
+_HOPELESS = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-  """One of two implementations.
+  """One implementation, in one setting.
 
   Attributes:
     name: for tables.
-    run: what is timed; the arrays it returns are waited for.
-    outcome: arrays by name, to be checked against the other side's. Never timed.
-    units: how many units of work are in a call. Where the sides do different numbers of them, as episodes of training,
-      they are compared by the time of one.
+    run: what is timed; the arrays it returns are waited for. It may also wait for other processes.
+    check: compares its results with ours and gives the largest difference of each, or raises `ResultsDiffer`. Never
+      timed. None for ourselves, and for a side that computes something else.
+    units: how many units of work are in a call. Sides are compared by the time of one.
+    memory: what the program needs besides arguments and results, in bytes. Asked for after the first call.
   """
 
   name: str
   run: Callable[[], Any]
-  outcome: Callable[[], Mapping[str, Any]]
+  check: Callable[[], Mapping[str, float]] | None = None
   units: int = 1
+  memory: Callable[[], int] | None = None
 
 
-class ResultsDiffer(Exception):
-  """The two sides did not compute the same, so their times cannot be compared."""
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+  """What we compare with: of its variants the fastest counts."""
+
+  kind: str
+  variants: Sequence[Side]
+  target: Target | None = None
 
 
-def compare(
+class Program:
+  """A function of some arguments, compiled with its first call; it then says how much memory it needs."""
+
+  def __init__(self, function: Callable[..., Any], *arguments: Any):
+    self._function, self._arguments = function, arguments
+
+  @functools.cached_property
+  def _compiled(self) -> Any:
+    return jax.jit(self._function).lower(*self._arguments).compile()
+
+  def __call__(self) -> Any:
+    """What it gives for its arguments."""
+    return self._compiled(*self._arguments)
+
+  def temporary_bytes(self) -> int:
+    """What it needs on each device besides its arguments and results."""
+    return int(self._compiled.memory_analysis().temp_size_in_bytes)
+
+
+def measure(
   job: str,
   problem: Mapping[str, Any],
+  unit: str,
   ours: Side,
-  baselines: Sequence[Side],
-  tolerance: Mapping[str, Tolerance],
+  baselines: Sequence[Baseline] = (),
   *,
+  axis: str | None = None,
   repetitions: int = 7,
   warmups: int = 1,
-  target_ratio: float | None = None,
-  at_most: bool = False,
+  rest: float = _REST_SECONDS,
   timer: Timer = time.perf_counter,
-) -> Comparison:
-  """Times the sides in turns, once their results are known to be equal.
+) -> Measurement:
+  """Times all sides in turns, once their results are known to be equal.
 
   Args:
     job: its name.
     problem: what is computed and how large; kept with the figures.
+    unit: what `Side.units` counts.
     ours: our side.
-    baselines: the other side, in one or more settings; the one whose median is lowest counts. None: only ours is timed.
-    tolerance: how far the results may be apart, by their names.
+    baselines: what to compare with. None: only ours is timed.
+    axis: the one of `problem["sizes"]` that the job goes along, if it does.
     repetitions: how many timed calls of each side.
     warmups: how many calls after the first are not counted.
-    target_ratio: what is aimed at; kept with the figures.
-    at_most: whether it is aimed at less than that.
+    rest: seconds of doing nothing before each timed call.
     timer: seconds, from any start.
 
   Raises:
     ResultsDiffer: before anything but the first calls is timed.
   """
-  _check_counts(repetitions, warmups)
-  sides = (ours, *baselines)
-  # The first calls come before the check, which would otherwise compile unseen.
-  first = [_warm_up(side.run, warmups, timer) for side in sides]
-  expected = ours.outcome() if baselines else {}
-  differences = [check_equal(expected, side.outcome(), tolerance) for side in baselines]
-  seconds: list[list[float]] = [[] for _ in sides]
-  for repetition in range(repetitions):
-    # Back and forth: no side always comes after the same other one.
-    for i in range(len(sides)) if repetition % 2 == 0 else reversed(range(len(sides))):
-      seconds[i].append(_time(sides[i].run, timer))
-  timings = [_timing(side, first[i], seconds[i]) for i, side in enumerate(sides)]
-  if not baselines:
-    return Comparison(job, dict(problem), timings[0], target_ratio=target_ratio, at_most=at_most)
-  best = min(range(1, len(sides)), key=lambda i: timings[i].median)
-  pairs = zip(timings[0].seconds, timings[best].seconds, strict=True)
-  lower, _, upper = _quartiles([theirs / mine for mine, theirs in pairs])
-  return Comparison(
-    job,
-    dict(problem),
-    timings[0],
-    timings[best],
-    tuple(timing for i, timing in enumerate(timings) if i not in (0, best)),
-    ratio=timings[best].median / timings[0].median,
-    ratio_lower_quartile=lower,
-    ratio_upper_quartile=upper,
-    ratio_of_fastest=timings[best].fastest / timings[0].fastest,
-    largest_difference=differences[best - 1],
-    tolerance=dict(tolerance),
-    target_ratio=target_ratio,
-    at_most=at_most,
-  )
-
-
-def check_equal(
-  ours: Mapping[str, Any], baseline: Mapping[str, Any], tolerance: Mapping[str, Tolerance]
-) -> dict[str, float]:
-  """The largest difference of each result.
-
-  Raises:
-    ResultsDiffer: naming the result, and where it differs most.
-  """
-  if not set(ours) == set(baseline) == set(tolerance):
-    names = [", ".join(sorted(side)) or "none" for side in (ours, baseline, tolerance)]
-    raise ResultsDiffer(
-      f"our results are {names[0]}, the baseline's {names[1]}, and there are tolerances for {names[2]}"
-    )
-  return {name: _check_one(name, np.asarray(ours[name]), np.asarray(baseline[name]), tolerance[name]) for name in ours}
-
-
-def _check_one(name: str, mine: np.ndarray, theirs: np.ndarray, tolerance: Tolerance) -> float:
-  if mine.shape != theirs.shape:
-    raise ResultsDiffer(f"{name} has shape {mine.shape}, but the baseline's has shape {theirs.shape}")
-  gaps = np.abs(mine.astype(float) - theirs.astype(float))
-  allowed = tolerance.absolute + tolerance.relative * np.abs(theirs.astype(float))
-  good = gaps <= allowed  # Not so where the gap is not a number.
-  if good.mean() < tolerance.share:
-    excess = np.where(np.isnan(gaps), np.inf, gaps - allowed)
-    where = tuple(int(i) for i in np.unravel_index(np.argmax(excess), gaps.shape))
-    raise ResultsDiffer(
-      f"{name} differs at {int((~good).sum())} of {gaps.size} places, most at {where}: {mine[where]} against "
-      f"{theirs[where]}, where {allowed[where]:.3g} is allowed"
-    )
-  return float(gaps.max())
-
-
-def _check_counts(repetitions: int, warmups: int) -> None:
   if repetitions < 1:
     raise ValueError(f"repetitions must be at least 1, but it is {repetitions}")
   if warmups < 0:
     raise ValueError(f"warmups must not be negative, but it is {warmups}")
+  # The first calls come before the check, which would otherwise compile unseen.
+  mine = _Clocked(ours, warmups, timer)
+  others = [[_Clocked(side, warmups, timer) for side in baseline.variants] for baseline in baselines]
+  for variant in (variant for variants in others for variant in variants):
+    variant.check()
+  timed = [mine]
+  for variants in others:
+    fastest = min(variant.warm for variant in variants)
+    timed += [variant for variant in variants if variant.warm <= _HOPELESS * fastest]
+  for repetition in range(repetitions):
+    # Back and forth: no side always comes after the same other one.
+    for clocked in timed if repetition % 2 == 0 else reversed(timed):
+      time.sleep(rest)
+      clocked.repeat()
+  against = tuple(_compare(mine, baseline, variants) for baseline, variants in zip(baselines, others, strict=True))
+  return Measurement(job, dict(problem), unit, mine.timing(), against, axis)
 
 
-def _time(run: Callable[[], Any], timer: Timer) -> float:
-  start = timer()
-  jax.block_until_ready(run())  # JAX returns before it is done; what is not a JAX array passes through.
-  return timer() - start
+def _compare(mine: "_Clocked", baseline: Baseline, variants: Sequence["_Clocked"]) -> Against:
+  best = min((variant for variant in variants if variant.seconds), key=lambda variant: variant.timing().median)
+  ours, theirs = mine.timing(), best.timing()
+  pairs = zip(ours.seconds, theirs.seconds, strict=True)
+  lower, _, upper = _quartiles([their / our for our, their in pairs])
+  ratio = theirs.median / ours.median
+  return Against(
+    baseline.kind,
+    theirs,
+    tuple(variant.timing() for variant in variants if variant is not best),
+    ratio=ratio,
+    ratio_lower_quartile=lower,
+    ratio_upper_quartile=upper,
+    ratio_of_fastest=theirs.fastest / ours.fastest,
+    largest_difference=best.differences,
+    target=baseline.target,
+    met=None if baseline.target is None else baseline.target.is_met(ratio),
+  )
 
 
-def _warm_up(run: Callable[[], Any], warmups: int, timer: Timer) -> float:
-  first = _time(run, timer)
-  for _ in range(warmups):
-    jax.block_until_ready(run())
-  return first
+class _Clocked:
+  """A side whose calls are timed."""
 
+  def __init__(self, side: Side, warmups: int, timer: Timer):
+    self._side, self._timer = side, timer
+    self._first = self._call()
+    self._warm = [self._call() for _ in range(warmups)]
+    self.seconds: list[float] = []  # Of whole calls.
+    self.differences: dict[str, float] = {}
 
-def _timing(side: Side, first: float, calls: list[float]) -> Timing:
-  seconds = [call / side.units for call in calls]
-  lower, median, upper = _quartiles(seconds)
-  compiling = max(0.0, first - _quartiles(calls)[1])
-  return Timing(side.name, compiling, median, lower, upper, min(seconds), tuple(seconds), side.units)
+  @property
+  def warm(self) -> float:
+    """How long a unit took when warming up, as far as is known."""
+    return min([self._first, *self._warm]) / self._side.units
+
+  def check(self) -> None:
+    if self._side.check is not None:
+      self.differences = dict(self._side.check())
+
+  def repeat(self) -> None:
+    self.seconds.append(self._call())
+
+  def _call(self) -> float:
+    start = self._timer()
+    jax.block_until_ready(self._side.run())  # JAX returns before it is done; what is not a JAX array passes through.
+    return self._timer() - start
+
+  def timing(self) -> Timing:
+    side, calls = self._side, self.seconds or self._warm or [self._first]
+    seconds = [call / side.units for call in calls]
+    lower, median, upper = _quartiles(seconds)
+    return Timing(
+      side.name,
+      max(0.0, self._first - _quartiles(calls)[1]),
+      median,
+      lower,
+      upper,
+      min(seconds),
+      tuple(seconds),
+      side.units,
+      None if side.memory is None else side.memory(),
+    )
 
 
 def _quartiles(values: list[float]) -> tuple[float, float, float]:

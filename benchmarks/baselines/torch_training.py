@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.torch_baseline import Tensor
+from benchmarks.baselines.torch_tools import Tensor
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,9 @@ import numpy as np
 import optax
 
 import last_jax as last
-from benchmarks import harness, torch_baseline, torch_training
+from benchmarks import equality
+from benchmarks.baselines import torch_training
+from benchmarks.baselines.torch_tools import Tensor
 from benchmarks.problems import TrainingProblem
 from last_jax.teachers.outputs import is_choice
 from last_jax.training.trainer import State, Trainer, teach_episode
@@ -93,7 +95,7 @@ def _episode(trainer: Trainer, state: State) -> tuple[Any, ...]:
     return teach_episode(trainer.problem, state.policy, student, first, lessons=True, **settings).lessons
 
   shown = jax.vmap(lessons)(state.students, keys)  # [N, T, 1]
-  gradient, _, metrics = method.episode(trainer.problem, state.policy, state.students, keys)
+  gradient, _, metrics = method.episode(trainer.problem, state.policy, state.students, keys, None)
   updates, _ = trainer.build_optimizer().update(gradient, state.opt_state, state.policy.weights)
   return shown, metrics["loss"], gradient, optax.apply_updates(state.policy.weights, updates)
 
@@ -121,10 +123,10 @@ def results_of(loss: np.ndarray, gradient: list[np.ndarray], weights: list[np.nd
   return {"loss": loss[None]} | {name: np.concatenate([a.ravel() for a in arrays]) for name, arrays in flat.items()}
 
 
-def tolerances_of(results: dict[str, np.ndarray]) -> dict[str, harness.Tolerance]:
+def tolerances_of(results: dict[str, np.ndarray]) -> dict[str, equality.Tolerance]:
   """How far others may be away from these."""
   return {
-    name: harness.Tolerance(relative=_RELATIVE, absolute=_RELATIVE * float(np.abs(value).max()))
+    name: equality.Tolerance(relative=_RELATIVE, absolute=_RELATIVE * float(np.abs(value).max()))
     for name, value in results.items()
   }
 
@@ -150,7 +152,7 @@ def torch_setup(trainer: Trainer, state: State, problem: TrainingProblem) -> tor
   chooses = is_choice(trainer.output)
   policy = state.policy
 
-  def tensor(*parts: Any) -> torch_baseline.Tensor:
+  def tensor(*parts: Any) -> Tensor:
     return torch.tensor(np.concatenate([np.asarray(part, problem.x.dtype) for part in parts]))
 
   return torch_training.Setup(

@@ -1,0 +1,42 @@
+"""The machine that figures were measured on."""
+
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+import jax
+
+
+def count_cores() -> int:
+  """How many cores this process may use."""
+  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def compile_quickly() -> None:
+  """Has XLA optimise little: most of the time of tiny problems is compiling. Before JAX starts."""
+  flags = os.environ.get("XLA_FLAGS", "").split()
+  quick = ("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false")
+  os.environ["XLA_FLAGS"] = " ".join(flags + [flag for flag in quick if flag not in flags])
+
+
+def facts() -> dict[str, Any]:
+  """What figures depend on, and nothing that says whose machine it is."""
+  cores = count_cores()
+  versions: dict[str, str | None] = {}
+  for package in ("jax", "jaxlib", "numpy", "torch"):
+    try:
+      versions[package] = metadata.version(package)
+    except metadata.PackageNotFoundError:
+      versions[package] = None
+  return {
+    "cores": cores,
+    "devices": jax.device_count(),
+    "architecture": platform.machine(),
+    "system": platform.system(),
+    "python": platform.python_version(),
+    "versions": versions,
+    "jax_backend": jax.default_backend(),
+    "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    "load_per_core": os.getloadavg()[0] / cores if hasattr(os, "getloadavg") else None,  # Before the first job.
+  }
