@@ -35,7 +35,7 @@ def teach_by_all(room: Room, methods: Sequence[Teacher], schedule: Any, tell: Te
   """Each method's curves, by its name."""
   taught = {}
   for place, teacher in enumerate(methods):
-    tell(teacher.name, place / len(methods))
+    tell(f"compiling and teaching: {teacher.name}", place / len(methods))
     taught[teacher.name] = teach_all(room, teacher, schedule)
   return taught
 

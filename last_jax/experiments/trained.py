@@ -77,7 +77,7 @@ def train_all(
   """By name, one teacher for each seed, trained in one call: a Teacher whose leaves have a leading [seeds] axis."""
   trained = {}
   for place, (name, way) in enumerate(ways.items()):
-    tell(f"training: {name}", 0.8 * place / len(ways))
+    tell(f"compiling and training: {name}", 0.8 * place / len(ways))
     trained[name] = _train(task, way, size, black_box)
   return trained
 
