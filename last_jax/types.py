@@ -16,7 +16,7 @@ STATIC = {"static": True}
 
 
 def is_concrete(*values: Any) -> bool:
-  """Whether every value is an array whose entries can be looked at here and now: not a tracer, nor elsewhere in part."""
+  """Whether every value is an array whose entries can be looked at here and now: no tracer, no part elsewhere."""
 
   def is_here(value: Any) -> bool:
     if isinstance(value, jax.core.Tracer) or not isinstance(value, (np.ndarray, jax.Array)):

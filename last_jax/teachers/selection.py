@@ -24,7 +24,8 @@ from last_jax.types import STATIC, Array, Lessons, Params, Student
 Scores = Array
 
 # Up to how many examples the products of all pairs are kept: 16 MiB. Larger pools do not stay in a cache, and then
-# reading what is kept takes as long as computing it anew.
+# reading what is kept takes as long as computing it anew. To compute it once takes as long as the outputs of n / 2
+# steps of one student, so that it pays but for the shortest of runs.
 _MOST_TRACKED = 2048
 # Every so many steps tracked outputs are computed anew, so that rounding does not add up.
 _RENEWED_EVERY = 256
