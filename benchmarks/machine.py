@@ -7,10 +7,7 @@ from typing import Any
 
 import jax
 
-
-def count_cores() -> int:
-  """How many cores this process may use."""
-  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from last_jax.devices import num_cores
 
 
 def compile_quickly() -> None:
@@ -22,7 +19,7 @@ def compile_quickly() -> None:
 
 def facts() -> dict[str, Any]:
   """What figures depend on, and nothing that says whose machine it is."""
-  cores = count_cores()
+  cores = num_cores()
   versions: dict[str, str | None] = {}
   for package in ("jax", "jaxlib", "numpy", "torch"):
     try:

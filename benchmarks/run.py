@@ -63,7 +63,7 @@ def define_flags() -> flags.FlagValues:
   define(
     whole,
     "devices",
-    os.cpu_count(),
+    last.devices.num_cores(),
     "Into how many devices JAX divides a CPU; students are split over them. As many as cores unless given.",
     lower_bound=1,
   )

@@ -73,11 +73,16 @@ def prepare(
     # A device takes a thread while it runs, and eigenvalues of many matrices are computed by further threads, for which
     # it waits: were there no more threads than devices, all would wait for ever.
     if devices > 1:
-      os.environ.setdefault("PJRT_NPROC", str(max(devices + 1, os.cpu_count() or 1)))
+      os.environ.setdefault("PJRT_NPROC", str(max(devices + 1, num_cores())))
     with contextlib.suppress(RuntimeError):  # JAX has started already.
       jax.config.update("jax_num_cpu_devices", devices)
   if (coordinator, num_processes, process_id) != (None, None, None):
     _connect(coordinator, num_processes, process_id)
+
+
+def num_cores() -> int:
+  """How many cores this process may use."""
+  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _connect(coordinator: Any, num_processes: Any, process_id: Any) -> None:
@@ -156,13 +161,20 @@ def host() -> jax.Device | None:
     return None
 
 
-def split(tree: Any, mesh: Mesh) -> Any:
-  """The same arrays, a share of their leading axis on each device; whole on each where they cannot be divided."""
+def split(tree: Any, mesh: Mesh | None) -> Any:
+  """The same arrays, a share of their leading axis on each device; whole on each where they cannot be divided.
+
+  Without a mesh they stay where they are.
+  """
+  if mesh is None:
+    return tree
   return jax.tree.map(lambda leaf: _put(leaf, sharding_of(np.shape(leaf)[0], mesh)), tree)
 
 
-def copy_to_all(tree: Any, mesh: Mesh) -> Any:
-  """The same arrays, whole on each device."""
+def copy_to_all(tree: Any, mesh: Mesh | None) -> Any:
+  """The same arrays, whole on each device; without a mesh they stay where they are."""
+  if mesh is None:
+    return tree
   return jax.tree.map(lambda leaf: _put(leaf, NamedSharding(mesh, PartitionSpec())), tree)
 
 

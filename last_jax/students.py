@@ -55,10 +55,9 @@ def teach_many(
   if init is not None:
     checks.check_params(learner, init, "init", students=keys.shape[0])
   plan = loop.make_plan(learner, target, test, steps, batch_size, record_every, lessons, tolerance, metrics, probe)
-  given = (keys, init, resume), (learner, teacher, loop.Task(pool, target, test, tolerance))
-  if mesh is not None:
-    given = devices.split(given[0], mesh), devices.copy_to_all(given[1], mesh)
-  return run_many(*given, plan=plan, mesh=mesh)
+  students = devices.split((keys, init, resume), mesh)
+  shared = devices.copy_to_all((learner, teacher, loop.Task(pool, target, test, tolerance)), mesh)
+  return run_many(students, shared, plan=plan, mesh=mesh)
 
 
 def before_teaching(

@@ -82,14 +82,12 @@ class _Course:
 
     # All that is large is an argument: what a program closes over is copied into it.
     self._advance = jax.jit(advance, static_argnames="steps")
-    self._given = (room.keys, room.learner, teacher, room.pool, room.test, room.target)
-    self._latest = before_teaching(
+    shared = devices.copy_to_all((room.learner, teacher, room.pool, room.test, room.target), room.mesh)
+    self._given = (devices.split(room.keys, room.mesh), *shared)
+    latest = before_teaching(
       room.learner, teacher, room.pool, target=room.target, init=room.init, tolerance=room.tolerance
     )
-    if room.mesh is not None:
-      keys, *shared = self._given
-      self._given = (devices.split(keys, room.mesh), *devices.copy_to_all(shared, room.mesh))
-      self._latest = devices.split(self._latest, room.mesh)
+    self._latest = devices.split(latest, room.mesh)
 
   def trace(self, steps: int) -> Any:
     """The program for so many steps, not compiled yet."""

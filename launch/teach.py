@@ -127,7 +127,7 @@ def run() -> int:
 
 
 def _teach(values: flags.FlagValues) -> int:
-  mesh = where.start(values, cpu_devices=min(values.students, where.num_cores()))
+  mesh = where.start(values, cpu_devices=min(values.students, devices.num_cores()))
   with command.prepared(values, lambda values: prepare(values, mesh)) as (setup, console):
     taught, failure = _teach_all(setup, console)
     if isinstance(failure, Exception) and not taught:
@@ -135,23 +135,24 @@ def _teach(values: flags.FlagValues) -> int:
     if not taught:
       console.print("stopped before any method was finished: nothing was written")
       return command.INTERRUPTED
-    if not devices.is_first():
-      if isinstance(failure, Exception):
-        raise failure
-      return 0 if failure is None else command.INTERRUPTED
-    summary = summarize(setup, taught, interrupted=failure is not None)
-    written = write_files(
-      values.out, setup, taught, summary, command.make_config("launch.teach", values, setup.settled, setup.data_facts)
-    )
-  console.print(make_table(summary))
-  for line in _remarks(summary):
-    console.print(line, markup=False, soft_wrap=True)
-  if failure is not None:
-    console.print(f"stopped: {len(taught)} of {len(setup.methods)} methods were finished and are kept")
-  console.print("wrote " + ", ".join(written), markup=False, soft_wrap=True)
+    if devices.is_first():
+      config = command.make_config("launch.teach", values, setup.settled, setup.data_facts)
+      summary = summarize(setup, taught, interrupted=failure is not None)
+      written = write_files(values.out, setup, taught, summary, config)
+      _show(summary, len(setup.methods), written, console)
   if isinstance(failure, Exception):
     raise failure
   return 0 if failure is None else command.INTERRUPTED
+
+
+def _show(summary: dict[str, Any], num_methods: int, written: list[str], console: Any) -> None:
+  """What came out, what stopped it, and where it was written."""
+  console.print(make_table(summary))
+  for line in _remarks(summary):
+    console.print(line, markup=False, soft_wrap=True)
+  if summary["interrupted"]:
+    console.print(f"stopped: {len(summary['methods'])} of {num_methods} methods were finished and are kept")
+  console.print("wrote " + ", ".join(written), markup=False, soft_wrap=True)
 
 
 def _teach_all(setup: Setup, console: Any) -> tuple[dict[str, Taught], BaseException | None]:

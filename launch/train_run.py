@@ -26,9 +26,7 @@ METRICS_FILE = "metrics.jsonl"
 def train(setup: Setup, config: dict[str, Any], console: Any) -> int:
   """Trains to the end, or until Ctrl-C; gives the exit status."""
   checkpoints = Checkpoints(setup.out / "checkpoints", setup.fingerprint)
-  trainer, key = setup.trainer, setup.key
-  if trainer.mesh is not None:
-    trainer, key = devices.copy_to_all((trainer, key), trainer.mesh)
+  trainer, key = devices.copy_to_all((setup.trainer, setup.key), setup.trainer.mesh)
   state = jax.jit(Trainer.start)(trainer, key)
   with command.user_errors():
     if setup.resume and checkpoints.latest() is not None:

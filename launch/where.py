@@ -1,6 +1,5 @@
 """Where a command runs: flags for the platform, the devices, and runs of several processes."""
 
-import os
 from typing import Any
 
 from absl import flags
@@ -54,8 +53,3 @@ def start(values: flags.FlagValues, cpu_devices: int) -> Mesh | None:
     except RuntimeError as error:  # What JAX raises where it cannot start.
       raise ValueError(f"--platform={values.platform} cannot be used here: {str(error).splitlines()[0]}") from error
   return mesh if mesh.size > 1 else None
-
-
-def num_cores() -> int:
-  """How many this process may use."""
-  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,8 +12,8 @@ import tempfile
 import numpy as np
 
 from benchmarks.baselines.base import Outcome, Teach, arrays_of, thread_word
-from benchmarks.machine import count_cores
 from benchmarks.problems import RADIUS, Method, Problem, Sizes
+from last_jax.devices import num_cores
 
 _SOURCE = pathlib.Path(__file__).with_suffix(".c")
 _COMPILERS = ("cc", "gcc", "clang")
@@ -53,7 +53,7 @@ def missing() -> str | None:
 def variants(problem: Problem, method: Method, threads: int | None = None) -> dict[str, Teach]:
   """The teaching of this problem, by as many threads as there are cores."""
   del threads  # That is how many PyTorch is to have.
-  count = count_cores()
+  count = num_cores()
   return {thread_word(count): _prepare(problem, method, count)}
 
 

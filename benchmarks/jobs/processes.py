@@ -78,12 +78,17 @@ class _Workers:
           raise RuntimeError(f"a process of the benchmark ended with the status {process.wait()}")
 
 
+def free_address() -> str:
+  """HOST:PORT where nobody listens yet, for processes of this machine to meet."""
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    return f"localhost:{free.getsockname()[1]}"
+
+
 @contextlib.contextmanager
 def _workers(count: int, file: pathlib.Path, sizes: Sizes, seed: int) -> Iterator[_Workers]:
   cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    address = f"localhost:{free.getsockname()[1]}"
+  address = free_address()
   processes = []
   for i in range(count):
     words = (file, *dataclasses.astuple(sizes), seed, cores[i % len(cores)], address, count, i)

@@ -228,9 +228,7 @@ def _mean_distance(problem: Problem, students: Student) -> Array | None:
 
 def train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
   """All of training in one call; compiled once per architecture, horizon and number of students."""
-  if trainer.mesh is not None:
-    trainer, key = devices.copy_to_all((trainer, key), trainer.mesh)
-  return run(trainer, key, episodes=episodes)
+  return run(*devices.copy_to_all((trainer, key), trainer.mesh), episodes=episodes)
 
 
 def _train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:

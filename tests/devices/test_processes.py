@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks.jobs.processes import free_address
 from launch import teach, train_teacher
-from tests.devices.test_split import free_address
 from tests.launch.running import start_process
 
 SMALL = (

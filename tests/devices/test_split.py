@@ -1,7 +1,6 @@
 """Students split over eight devices of one process, and over those of two and of four processes: the same results."""
 
 import pathlib
-import socket
 import subprocess
 import sys
 
@@ -10,14 +9,9 @@ import numpy as np
 import pytest
 
 import last_jax as last
+from benchmarks.jobs.processes import free_address
 
 WORKER = pathlib.Path(__file__).parent / "worker.py"
-
-
-def free_address():
-  with socket.socket() as found:
-    found.bind(("localhost", 0))
-    return f"localhost:{found.getsockname()[1]}"
 
 
 def run(file, devices, processes=1):
