@@ -45,9 +45,7 @@ def check_equal(
 
 
 def _check_one(name: str, mine: np.ndarray, theirs: np.ndarray, tolerance: Tolerance) -> float:
-  if mine.shape != theirs.shape:
-    raise ResultsDiffer(f"{name} has shape {mine.shape}, but the baseline's has shape {theirs.shape}")
-  gaps = np.abs(mine.astype(float) - theirs.astype(float))
+  gaps = np.abs(_difference(name, mine, theirs))
   allowed = tolerance.absolute + tolerance.relative * np.abs(theirs.astype(float))
   _check_gaps(name, mine, theirs, gaps, allowed, tolerance.share)
   return float(gaps.max())
@@ -59,11 +57,15 @@ def check_not_above(name: str, mine: np.ndarray, theirs: np.ndarray, slack: floa
   Raises:
     ResultsDiffer: where ours is larger than the baseline's by more than `slack`.
   """
-  if mine.shape != theirs.shape:
-    raise ResultsDiffer(f"{name} has shape {mine.shape}, but the baseline's has shape {theirs.shape}")
-  gaps = np.maximum(mine.astype(float) - theirs.astype(float), 0.0)
+  gaps = np.maximum(_difference(name, mine, theirs), 0.0)
   _check_gaps(name, mine, theirs, gaps, np.full(gaps.shape, slack), 1.0)
   return {name: float(gaps.max())}
+
+
+def _difference(name: str, mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+  if mine.shape != theirs.shape:
+    raise ResultsDiffer(f"{name} has shape {mine.shape}, but the baseline's has shape {theirs.shape}")
+  return mine.astype(float) - theirs.astype(float)
 
 
 def _check_gaps(
