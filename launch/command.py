@@ -60,12 +60,17 @@ def run_command(
   except KeyboardInterrupt:
     print("stopped", file=sys.stderr)
     return _leave(INTERRUPTED)
-  except jax.errors.JaxRuntimeError as error:
-    if not jax.distributed.is_initialized():
+  except Exception as error:
+    if not _was_left(error):
       raise
     what = str(error).strip().splitlines()[0]
     print(f"error: another process of this run was lost; what was finished or saved is kept ({what})", file=sys.stderr)
     return _leave(FAILED)
+
+
+def _was_left(error: Exception) -> bool:
+  """Whether another process of the run was lost. What is raised depends on when it is noticed."""
+  return jax.distributed.is_initialized() and (isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error))
 
 
 def _leave(status: int) -> int:

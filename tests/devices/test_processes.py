@@ -1,6 +1,7 @@
 """Commands in several processes: the first one writes; a lost one ends the run, with a message and a checkpoint."""
 
 import json
+import signal
 import time
 
 import numpy as np
@@ -65,8 +66,11 @@ def test_a_lost_process_ends_the_run_which_goes_on_from_its_checkpoint(tmp_path,
   processes[victim].communicate()
   other = processes[1 - victim]
   _, errors = other.communicate(timeout=100)
-  assert other.returncode == 1, errors
-  assert "another process of this run was lost" in errors
+  if victim == 0 and other.returncode == -signal.SIGABRT:  # JAX itself noticed first that its coordinator is gone.
+    assert "another task died" in errors
+  else:
+    assert other.returncode == 1, errors
+    assert "another process of this run was lost" in errors
   # It goes on, here with all students in one process, and ends where a run without an accident does.
   reached = max(int(path.name) for path in checkpoints.iterdir() if path.name.isdecimal())
   episodes = reached + 20
