@@ -7,14 +7,12 @@ from typing import Any
 
 import jax
 
-from last_jax.devices import num_cores
+from last_jax.devices import add_xla_flags, num_cores
 
 
 def compile_quickly() -> None:
   """Has XLA optimise little: most of the time of tiny problems is compiling. Before JAX starts."""
-  flags = os.environ.get("XLA_FLAGS", "").split()
-  quick = ("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false")
-  os.environ["XLA_FLAGS"] = " ".join(flags + [flag for flag in quick if flag not in flags])
+  add_xla_flags({"--xla_backend_optimization_level": "0", "--xla_cpu_use_fusion_emitters": "false"})
 
 
 def facts() -> dict[str, Any]:

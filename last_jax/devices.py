@@ -13,7 +13,7 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -38,6 +38,9 @@ _CPU_FLAGS = {
   "--xla_backend_extra_options": "xla_cpu_disable_loop_unrolling",
 }
 
+# Where every core has a device of its own: no operation is divided among threads, which would take turns on the cores.
+_CORE_FLAGS = {"--xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
+
 _CONNECT_SECONDS = 120  # For all processes to come together.
 _SILENT_SECONDS = 30  # After which a process that says nothing counts as lost.
 _KEPT_DAYS = 30  # For which compiled programs are kept.
@@ -60,16 +63,15 @@ def prepare(
     num_processes: how many there are.
     process_id: which of them this one is, from 0.
   """
-  given = os.environ.get("XLA_FLAGS", "")
+  if devices is not None:
+    checks.check_count("devices", devices)
   if metadata.version("jaxlib").startswith(_KNOWN_RELEASES):
-    more = [f"{flag}={value}" for flag, value in _CPU_FLAGS.items() if flag not in given]
-    os.environ["XLA_FLAGS"] = " ".join([given, *more]).strip()
+    add_xla_flags(_CPU_FLAGS | (_CORE_FLAGS if (devices or 1) >= max(num_cores(), 2) else {}))
   if platform is not None:
     checks.check_name("platform", platform, PLATFORMS)
     # The host's CPU stays at hand: see `host`.
     jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
   if devices is not None:
-    checks.check_count("devices", devices)
     # A device takes a thread while it runs, and eigenvalues of many matrices are computed by further threads, for which
     # it waits: were there no more threads than devices, all would wait for ever.
     if devices > 1:
@@ -78,6 +80,14 @@ def prepare(
       jax.config.update("jax_num_cpu_devices", devices)
   if (coordinator, num_processes, process_id) != (None, None, None):
     _connect(coordinator, num_processes, process_id)
+
+
+def add_xla_flags(flags: Mapping[str, str]) -> None:
+  """Adds to the flags of XLA's in the environment, for when JAX starts; one that is given there stays as it is."""
+  given = os.environ.get("XLA_FLAGS", "").split()
+  known = {flag.partition("=")[0] for flag in given}
+  more = [f"{flag}={value}" for flag, value in flags.items() if flag not in known]
+  os.environ["XLA_FLAGS"] = " ".join(given + more)
 
 
 def num_cores() -> int:

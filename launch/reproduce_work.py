@@ -112,7 +112,7 @@ def _died(code: int) -> str:
 def _compile_quickly(size: Size) -> None:
   """Most of the time of a small figure is compiling: optimise less, which takes half of it and costs little speed."""
   if size.name != "full":
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=1".strip()
+    devices.add_xla_flags({"--xla_backend_optimization_level": "1"})
 
 
 def work(size: Size, out: pathlib.Path, orders: Any, messages: Any, parent: int) -> None:

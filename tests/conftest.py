@@ -7,11 +7,6 @@ import pathlib
 import shutil
 import tempfile
 
-# Hundreds of small programs run once each: what takes time is compiling them, so do not optimise them much.
-os.environ["XLA_FLAGS"] = " ".join(
-  [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
-)
-
 # What commands compile is kept for the processes that other tests start, and in nobody's own cache.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="last_jax_tests_")
@@ -21,6 +16,9 @@ import hypothesis
 import jax
 import pytest
 
+from benchmarks import machine
+
+machine.compile_quickly()  # Hundreds of small programs run once each.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_nans", True)
 

@@ -19,14 +19,17 @@ def run(code, **environment):
   return done.stdout.strip()
 
 
-def test_devices_and_flags_are_set_before_jax_starts():
+@pytest.mark.parametrize(("cores", "whole"), [(3, " --xla_disable_hlo_passes=cpu-parallel-task-assigner"), (4, "")])
+def test_devices_and_flags_are_set_before_jax_starts(cores, whole):
+  """Operations are divided among threads only where there are more cores than devices."""
   code = (
-    "import os, jax, last_jax as last; last.devices.prepare(devices=3); "
+    "import os, jax, last_jax as last; "
+    f"last.devices.num_cores = lambda: {cores}; last.devices.prepare(devices=3); "
     "print(jax.device_count(), float(jax.numpy.ones((500, 24)).sum()), os.environ['XLA_FLAGS'])"
   )
   assert run(code) == (
     "3 12000.0 --xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT "
-    "--xla_backend_extra_options=xla_cpu_disable_loop_unrolling"
+    f"--xla_backend_extra_options=xla_cpu_disable_loop_unrolling{whole}"
   )
 
 
