@@ -82,7 +82,7 @@ JOBS: tuple[Job, ...] = (
     "time per student and step, and memory, by the number of students",
     "students",
     (
-      Line("greedy", 0, {1: 1000, 10: 1000, 100: 1000, 1000: 1000, 10_000: 100, 100_000: 20}, batched=True),
+      Line("greedy", 0, {1: 1000, 10: 1000, 100: 1000, 256: 1000, 1000: 1000, 10_000: 100, 100_000: 20}, batched=True),
       Line("imt", 0, {1: 200, 10: 200, 100: 200, 1000: 50, 10_000: 5}),
     ),
   ),

@@ -18,6 +18,8 @@ from last_jax.training.trainer import State
 # The same program under vmap, as timed: in float32, and so only before rounding has grown over the episodes.
 _COMPARED = 5
 _FIRST_LOSSES = {"first losses": equality.Tolerance(relative=1e-3, absolute=0.0)}
+# On each device: more teachers than this no longer fit into a core's cache.
+_AT_ONCE = 16
 # For the most seeds; and for memory saved by computing things twice.
 _SEEDS_TARGET, _SEGMENTS_TARGET = Target(40.0, slower=True), Target(2.0, slower=True)
 
@@ -42,12 +44,17 @@ class Seeds:
     def train(key: Any) -> Any:
       return last.train_unrolled(key, learner, pool, episodes=episodes, **given)
 
-    keys = jax.random.split(jax.random.key(settings.seed), counts[-1])
+    def train_many(keys: Any) -> Any:
+      return jax.lax.map(train, keys, batch_size=min(_AT_ONCE, keys.shape[0]))
+
+    keys, mesh = jax.random.split(jax.random.key(settings.seed), counts[-1]), last.devices.mesh()
     one = harness.Program(train, keys[0])
 
     def measure_one(count: int) -> Measurement:
       # As students are: a share of the seeds to each device.
-      many = harness.Program(jax.vmap(train), last.devices.split(keys[:count], last.devices.mesh()))
+      divisible = count % mesh.size == 0
+      function = last.devices.over_students(train_many, mesh, (True,), True) if divisible else train_many
+      many = harness.Program(function, last.devices.split(keys[:count], mesh))
 
       def check() -> dict[str, float]:
         mine, theirs = many()[1].loss[0, :_COMPARED], one()[1].loss[:_COMPARED]
