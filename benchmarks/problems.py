@@ -95,20 +95,10 @@ def draw(sizes: Sizes, seed: int = 0, *, softmax: bool = False) -> Problem:
 
 
 @dataclasses.dataclass(frozen=True)
-class MlpSizes:
-  """How large teaching of networks with one hidden layer is. One example is shown to a student in a step."""
+class MlpSizes(Sizes):
+  """The same of teaching networks with one hidden layer."""
 
-  students: int
-  steps: int
-  pool: int = 1000
-  features: int = 24
   hidden: int = 32
-  classes: int = 2
-
-  @property
-  def work(self) -> int:
-    """Students times steps."""
-    return self.students * self.steps
 
 
 @dataclasses.dataclass(frozen=True)
