@@ -108,7 +108,7 @@ def check_optimum(kind, name, batch, seed, dtype, tolerance):
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", CONVEX)
 def test_labels_reach_the_optimum_of_a_convex_solver(x64, name, batch):
-  @hypothesis.settings(max_examples=12)
+  @hypothesis.settings(max_examples=6)
   @hypothesis.given(st.sampled_from(list(problems.KINDS)), SEEDS)
   def check(kind, seed):
     check_optimum(kind, name, batch, seed, jnp.float64, 1e-5)
