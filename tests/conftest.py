@@ -21,6 +21,8 @@ from benchmarks import machine
 machine.compile_quickly()  # Hundreds of small programs run once each.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_nans", True)
+# JAX starts here, with one device: the first command to be tested would divide the CPU for all tests after it.
+assert jax.device_count() == 1, "the tests need one device: unset JAX_NUM_CPU_DEVICES and XLA's flag for it"
 
 hypothesis.settings.register_profile("last_jax", deadline=None, print_blob=True, derandomize=True, database=None)
 hypothesis.settings.load_profile("last_jax")

@@ -1,14 +1,18 @@
 """Commands in several processes: the first one writes; a lost one ends the run, with a message and a checkpoint."""
 
+import functools
 import json
+import os
 import signal
 import time
 
+import jax
 import numpy as np
 import pytest
+from absl.flags import FlagValues
 
 from benchmarks.jobs.processes import free_address
-from launch import teach, train_teacher
+from launch import command, teach, train_teacher
 from tests.launch.running import start_process
 
 SMALL = (
@@ -80,6 +84,32 @@ def test_a_lost_process_ends_the_run_which_goes_on_from_its_checkpoint(tmp_path,
   assert found_episodes == expected_episodes
   np.testing.assert_allclose(found[:4], expected[:4], rtol=1e-3)  # Rounding grows: training is not stable.
   assert not nothing.exists()
+
+
+@pytest.mark.parametrize(
+  ("error", "lost"),
+  [
+    (ValueError("UNKNOWN: Gloo all-reduce failed: Connection reset by peer"), True),
+    (jax.errors.JaxRuntimeError("UNAVAILABLE: Socket closed"), True),
+    (ValueError("steps must be at least 1"), False),
+  ],
+)
+def test_only_what_tells_of_a_lost_process_is_taken_for_one(monkeypatch, capsys, error, lost):
+  def leave(status):
+    raise SystemExit(status)  # Where the real one would end the tests.
+
+  def main(flag_values):
+    raise error
+
+  monkeypatch.setattr(os, "_exit", leave)
+  run = functools.partial(command.run_command, main, documentation="", arguments=["run"])
+  with pytest.raises(type(error)):  # A run of one process has none to lose.
+    run(flag_values=FlagValues())
+  monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+  with pytest.raises(SystemExit if lost else type(error)) as raised:
+    run(flag_values=FlagValues())
+  assert not lost or raised.value.code == 1
+  assert ("another process of this run was lost" in capsys.readouterr().err) == lost
 
 
 @pytest.mark.parametrize(
