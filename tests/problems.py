@@ -174,3 +174,16 @@ def solve_closely(problem):
     warnings.filterwarnings("ignore", "Solution may be inaccurate")
     problem.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
   assert problem.status in ("optimal", "optimal_inaccurate")
+
+
+def task(kind, seed=0, size=30):
+  """A learner of the kind, a pool and a target."""
+  make, shape, width = KINDS[kind]
+  learner = make(0.3)
+  draw = np.random.default_rng(seed)
+  x = draw.normal(size=(size, *shape))
+  if learner.loss.classification:
+    y = np.arange(size) % (2 if width == 1 else width)
+  else:
+    y = draw.normal(size=size) if width == 1 else np.eye(width)[np.arange(size) % width]
+  return learner, last.Pool(x, y), learner.init(jax.random.key(seed + 1))

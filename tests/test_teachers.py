@@ -1,7 +1,6 @@
-"""What each teacher promises, step by step; and one contract for every teacher, learner and constraint."""
+"""What each teacher promises, step by step."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -10,24 +9,12 @@ import optax
 import pytest
 
 import last_jax as last
-from last_jax import loop, students, synthesis
+from last_jax import synthesis
 from last_jax.teachers import base, selection
 from tests import problems
+from tests.problems import task
 
 KEY = jax.random.key(0)
-
-
-def task(kind, seed=0, size=30):
-  """A learner of the kind, a pool and a target."""
-  make, shape, width = problems.KINDS[kind]
-  learner = make(0.3)
-  draw = np.random.default_rng(seed)
-  x = draw.normal(size=(size, *shape))
-  if learner.loss.classification:
-    y = np.arange(size) % (2 if width == 1 else width)
-  else:
-    y = draw.normal(size=size) if width == 1 else np.eye(width)[np.arange(size) % width]
-  return learner, last.Pool(x, y), learner.init(jax.random.key(seed + 1))
 
 
 def view_of(learner, pool, target, params):
@@ -307,99 +294,3 @@ def test_teachers_that_do_not_fit_the_learner_say_so():
   teacher = last.teachers.greedy(last.constraints.none(), layer_weights={"layer_0": 1.0})
   with pytest.raises(ValueError, match="layer_weights must be a prefix of the parameters' tree"):
     last.teach(KEY, learner, teacher, pool, target=target, steps=2)
-
-
-# --- The contract of every teacher x learner x constraint.
-
-LEARNERS = {
-  "least_squares": task("least_squares"),
-  "logistic": task("logistic"),
-  "margin": (last.learners.logistic(4, learning_rate=0.3, form="margin"), *task("logistic")[1:]),
-  "momentum": (last.learners.logistic(4, learning_rate=0.3, momentum=0.5), *task("logistic")[1:]),
-  "adam": (last.learners.logistic(4, optimizer=optax.adam(0.1)), *task("logistic")[1:]),
-  "softmax": task("softmax_5"),
-  "mlp": task("mlp"),
-  "conv": task("conv"),
-}
-
-
-# One model of each learner's own kind to distil: the same function in every call.
-MODELS = {kind: functools.partial(learner.apply, target) for kind, (learner, _, target) in LEARNERS.items()}
-
-PLAIN = {
-  "sgd": lambda kind: last.teachers.sgd(),
-  "label_smoothing": lambda kind: last.teachers.label_smoothing(0.8),
-  "self_training": lambda kind: last.teachers.self_training(),
-  "distillation": lambda kind: last.teachers.distillation(MODELS[kind], 2.0),
-  "imt": lambda kind: last.teachers.imt(),
-  "theorem_1": lambda kind: last.teachers.theorem_1(0.1),
-  "theorem_2": lambda kind: last.teachers.theorem_2(),
-  "theorem_3": lambda kind: last.teachers.theorem_3(0.5, hessian_size=20),
-}
-CHOOSING = {
-  "greedy": last.teachers.greedy,
-  "mixed": last.teachers.mixed,
-  "joint": lambda constraint: last.teachers.mixed(constraint, joint=True),
-  "planner": lambda constraint: last.teachers.planner(2, constraint),
-}
-# Every learner with every teacher; every set with two linear learners and a network. The others differ from these in
-# nothing that has to do with sets: one that needs a solver is enough.
-SETS = {"planner": ["none", "one_hot", "simplex"]}
-ALL_SETS, HARD_SET = ["none", "one_hot", "simplex", "simplex_2", "ball_2"], "simplex_2"
-COMBINATIONS = [
-  *((learner, teacher, None) for learner, teacher in itertools.product(LEARNERS, PLAIN)),
-  *(
-    (learner, teacher, name)
-    for learner, teacher in itertools.product(LEARNERS, CHOOSING)
-    for name in (SETS.get(teacher, ALL_SETS) if learner in ("logistic", "softmax", "mlp") else [HARD_SET])
-  ),
-]
-# What a teacher is not made for, and how it says so.
-REFUSED = {
-  ("least_squares", "label_smoothing"): "label_smoothing is for classifiers",
-  **{(kind, "theorem_2"): "theorem_2 searches along plain SGD steps" for kind in ("momentum", "adam", "conv")},
-}
-
-
-@pytest.mark.parametrize(("kind", "method", "name"), COMBINATIONS)
-def test_contract(kind, method, name):
-  """Jitted and vmapped over students; shapes as promised; nothing compiled on the second call."""
-  learner, pool, target = LEARNERS[kind]
-  batch, steps = (2 if method == "greedy" else 1), 2
-
-  def teach(seed):
-    # Constructed anew each time: equal settings must be recognised as equal.
-    teacher = PLAIN[method](kind) if name is None else CHOOSING[method](problems.CONSTRAINTS[name])
-    return last.teach_many(
-      jax.random.split(jax.random.key(seed), 3),
-      learner,
-      teacher,
-      pool,
-      target=target,
-      steps=steps,
-      batch_size=batch,
-      lessons=True,
-      metrics=("distance",),
-    )
-
-  if (kind, method) in REFUSED:
-    with pytest.raises(ValueError, match=REFUSED[kind, method]):
-      teach(0)
-    return
-  result = teach(0)
-  width = learner.num_outputs(pool.x)
-  assert result.distance.shape == (3, steps + 1)
-  assert result.lessons.index.shape == (3, steps, batch)
-  assert result.lessons.label.shape == (3, steps, batch, width)
-  assert jax.tree.all(jax.tree.map(lambda a, b: a.shape == (3, *b.shape), result.params, target))
-  for leaf in jax.tree.leaves((result.distance, result.lessons.label, result.params)):
-    assert leaf.dtype == jnp.float32
-    assert np.isfinite(leaf).all()
-  compiled = loop.run._cache_size(), students.run_many._cache_size()
-  again = teach(1)
-  assert (loop.run._cache_size(), students.run_many._cache_size()) == compiled
-  assert np.any(np.asarray(again.lessons.index) != np.asarray(result.lessons.index)) or method in (
-    "imt",
-    "mixed",
-    "joint",
-  )
