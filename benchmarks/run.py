@@ -33,10 +33,8 @@ from benchmarks.equality import ResultsDiffer
 from benchmarks.jobs import JOBS, Job, Settings
 from benchmarks.records import Measurement
 from last_jax.report import check_writable, write_json
-from launch.command import INTERRUPTED, UsageError, make_console, run_command
+from launch.command import FAILED, INTERRUPTED, UsageError, make_console, run_command
 from launch.progress import make_progress
-
-_FAILED = 1
 
 
 def define_flags() -> flags.FlagValues:
@@ -105,7 +103,7 @@ def main(values: flags.FlagValues) -> int:
   if done.interrupted:
     console.print("stopped: what is finished is kept")
   console.print("wrote " + ", ".join(map(str, written)), markup=False, soft_wrap=True)
-  return INTERRUPTED if done.interrupted else _FAILED if done.failed else 0
+  return INTERRUPTED if done.interrupted else FAILED if done.failed else 0
 
 
 def chosen_jobs(names: Iterable[str]) -> list[Job]:

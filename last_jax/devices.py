@@ -63,21 +63,23 @@ def prepare(
     num_processes: how many there are.
     process_id: which of them this one is, from 0.
   """
-  if devices is not None:
-    checks.check_count("devices", devices)
-  if metadata.version("jaxlib").startswith(_KNOWN_RELEASES):
-    add_xla_flags(_CPU_FLAGS | (_CORE_FLAGS if (devices or 1) >= max(num_cores(), 2) else {}))
+  cores, xla_flags = num_cores(), _CPU_FLAGS
   if platform is not None:
     checks.check_name("platform", platform, PLATFORMS)
     # The host's CPU stays at hand: see `host`.
     jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
   if devices is not None:
-    # A device takes a thread while it runs, and eigenvalues of many matrices are computed by further threads, for which
-    # it waits: were there no more threads than devices, all would wait for ever.
+    checks.check_count("devices", devices)
     if devices > 1:
-      os.environ.setdefault("PJRT_NPROC", str(max(devices + 1, num_cores())))
+      # A device takes a thread while it runs, and eigenvalues of many matrices are computed by further threads, for
+      # which it waits: were there no more threads than devices, all would wait for ever.
+      os.environ.setdefault("PJRT_NPROC", str(max(devices + 1, cores)))
+      if devices >= cores:
+        xla_flags = _CPU_FLAGS | _CORE_FLAGS
     with contextlib.suppress(RuntimeError):  # JAX has started already.
       jax.config.update("jax_num_cpu_devices", devices)
+  if metadata.version("jaxlib").startswith(_KNOWN_RELEASES):
+    add_xla_flags(xla_flags)
   if (coordinator, num_processes, process_id) != (None, None, None):
     _connect(coordinator, num_processes, process_id)
 

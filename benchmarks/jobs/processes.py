@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks import equality, harness, problems
 from benchmarks.jobs.base import Job, Settings
+from benchmarks.jobs.teaching import UNIT
 from benchmarks.problems import Sizes
 from benchmarks.records import Measurement, Target
 
@@ -48,7 +49,7 @@ class Processes:
       mine = harness.Side("last_jax, two processes", two.teach, units=sizes.work)
       about = problems.about(problem, self.description)
       baseline = harness.Baseline("last_jax, one process", [alone], self.target)
-      return [settings.measure(self.name, about, "student-step", mine, [baseline])]
+      return [settings.measure(self.name, about, UNIT, mine, [baseline])]
 
 
 class _Workers:

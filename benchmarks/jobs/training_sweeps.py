@@ -10,6 +10,7 @@ import last_jax as last
 from benchmarks import equality, harness, problems
 from benchmarks.jobs import training_check
 from benchmarks.jobs.base import Job, Settings
+from benchmarks.jobs.teaching import UNIT
 from benchmarks.jobs.training import TINY
 from benchmarks.problems import TrainingProblem, TrainingSizes
 from benchmarks.records import Measurement, Target
@@ -103,7 +104,7 @@ class Horizons:
     return settings.measure(
       self.name,
       problems.about(problem, self.description, segment=segment),
-      "student-step",
+      UNIT,
       harness.Side("in segments", in_segments, units=work, memory=in_segments.temporary_bytes),
       [harness.Baseline("everything kept", [side], self.target)],
       axis="horizon",
