@@ -1,37 +1,66 @@
 """Iterative teaching by label synthesis, in JAX.
 
 A teacher steers a learner to target parameters by choosing, each iteration, the labels of random examples. Start with
-`teach`; the heart is `synthesize_labels`.
+`teach`; the heart is `synthesize_labels`; `init`, `step` and `run` are the same machine in pieces.
 """
 
 from last_jax import constraints, data, devices, learners, losses, teachers, theory, training
-from last_jax.loop import teach
-from last_jax.students import teach_many
+from last_jax.base import (
+  Certificate,
+  Dataset,
+  Info,
+  Lesson,
+  Lessons,
+  Pool,
+  Records,
+  Result,
+  State,
+  Student,
+  Teacher,
+  View,
+)
+from last_jax.io import load, save
+from last_jax.problem import Problem
 from last_jax.synthesis import synthesize_labels
 from last_jax.target import fit_target, unreachable_distance, unreachable_part
 from last_jax.teachers import outputs
 from last_jax.teachers.policy_file import load_policy, save_policy
+from last_jax.teaching import init, next_lesson, observe, run, step, teach, teach_many
 from last_jax.training import rewards, train_reinforce, train_unrolled
-from last_jax.types import Dataset, Lessons, Pool, Result, Student
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
+  "Certificate",
   "Dataset",
+  "Info",
+  "Lesson",
   "Lessons",
   "Pool",
+  "Problem",
+  "Records",
   "Result",
+  "State",
   "Student",
+  "Teacher",
+  "View",
   "constraints",
   "data",
   "devices",
   "fit_target",
+  "init",
   "learners",
+  "load",
   "load_policy",
   "losses",
+  "next_lesson",
+  "observe",
   "outputs",
   "rewards",
+  "run",
+  "save",
   "save_policy",
+  "step",
   "synthesize_labels",
   "teach",
   "teach_many",

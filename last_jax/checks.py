@@ -1,4 +1,4 @@
-"""Checks of what users pass in, made before anything is traced. Values that are being traced pass unseen."""
+"""Checks of arguments, made before anything is traced. Tracers pass unchecked where a value would have to be known."""
 
 import operator
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from last_jax.base import is_concrete
 from last_jax.models import param_shapes
-from last_jax.types import is_concrete
 
 
 def _number(name: str, value: Any) -> np.ndarray | None:
-  """The value as an array that can be looked at, or None while it is being traced."""
+  """Return the value as an array, or None for a tracer."""
   if isinstance(value, jax.core.Tracer):
     return None
   if isinstance(value, bool) or not (isinstance(value, (int, float, np.number)) or is_concrete(value)):
@@ -22,35 +22,35 @@ def _number(name: str, value: Any) -> np.ndarray | None:
 
 
 def check_number(name: str, value: Any) -> None:
-  """Raises unless `value` is a finite number."""
+  """Raise unless `value` is a finite number."""
   number = _number(name, value)
   if number is not None and not np.isfinite(number).all():
     raise ValueError(f"{name} must be a finite number, but it is {value}")
 
 
 def check_positive(name: str, value: Any) -> None:
-  """Raises unless `value` is finite and positive."""
+  """Raise unless `value` is finite and positive."""
   number = _number(name, value)
   if number is not None and not (np.isfinite(number).all() and (number > 0).all()):
     raise ValueError(f"{name} must be a positive number, but it is {value}")
 
 
 def check_not_negative(name: str, value: Any) -> None:
-  """Raises unless `value` is finite and at least 0."""
+  """Raise unless `value` is finite and at least 0."""
   number = _number(name, value)
   if number is not None and not (np.isfinite(number).all() and (number >= 0).all()):
     raise ValueError(f"{name} must be zero or a positive number, but it is {value}")
 
 
 def check_between(name: str, value: Any, low: float, high: float) -> None:
-  """Raises unless low <= `value` <= high."""
+  """Raise unless low <= `value` <= high."""
   number = _number(name, value)
   if number is not None and not ((number >= low).all() and (number <= high).all()):
     raise ValueError(f"{name} must lie between {low:g} and {high:g}, but it is {value}")
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
-  """Raises unless `value` is a whole number of at least `least`."""
+  """Raise unless `value` is a whole number of at least `least`."""
   try:
     number = operator.index(value)
   except TypeError:
@@ -60,16 +60,16 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 
 
 def check_name(name: str, value: Any, allowed: Iterable[str]) -> str:
-  """Raises unless `value` is one of `allowed`; returns it."""
+  """Return `value`, or raise unless it is one of `allowed`."""
   if not isinstance(value, str) or value not in allowed:
     raise ValueError(f"{name}={value!r} is not known: use one of {', '.join(repr(a) for a in sorted(allowed))}")
   return value
 
 
 def check_finite(name: str, tree: Any) -> None:
-  """Raises if a leaf of `tree` that can be looked at holds NaN or infinity."""
+  """Raise if a concrete leaf of `tree` holds NaN or infinity."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-    # With NumPy: inside somebody's jit even an operation on a concrete array would be traced.
+    # NumPy: within a caller's jit, a JAX operation on a concrete array would be traced.
     if is_concrete(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(np.asarray(leaf)).all():
       raise ValueError(f"{name}{jax.tree_util.keystr(path)} holds NaN or infinite values")
 
@@ -89,14 +89,14 @@ def check_params(learner: Any, params: Any, name: str, *, students: int | None =
 
 
 def check_inputs(learner: Any, x: Any, name: str) -> None:
-  """Raises unless the learner can be applied to `x [m, ...]`."""
+  """Raise unless the learner can be applied to `x [m, ...]`."""
   num_features = getattr(learner.model, "num_features", None)
   if num_features is not None and (x.ndim != 2 or x.shape[1] != num_features):
     raise ValueError(f"{name} must have shape [n, {num_features}] for this learner, but it has shape {x.shape}")
 
 
 def check_labels(learner: Any, x: Any, y: Any, name: str) -> None:
-  """Raises unless `y` labels `x` in a way that the learner understands: ids, targets or vectors."""
+  """Raise unless `y` holds labels of `x` for this learner: ids `[m]`, real targets `[m]` or vectors `[m, K]`."""
   num_outputs = learner.num_outputs(x)
   classes = len(learner.loss.class_labels(num_outputs))
   if y.shape[0] != x.shape[0]:
@@ -122,22 +122,19 @@ def check_labels(learner: Any, x: Any, y: Any, name: str) -> None:
 
 
 def check_two_classes(learner: Any, y: Any, name: str) -> None:
-  """Raises if every label of a classification pool stands for one class: there is then nothing to tell apart."""
+  """Raise if all labels of a classification pool are equal: there is then nothing to tell apart.
+
+  Soft labels may differ although they favour the same class.
+  """
   if not learner.loss.classification or not is_concrete(y):
     return
   values = np.asarray(y)
-  if values.ndim == 2 and values.shape[1] > 1:
-    ids = values.argmax(1)
-  elif np.issubdtype(values.dtype, np.floating):
-    ids = (values > 0.5 * (learner.loss.low + learner.loss.high)).astype(int)
-  else:
-    ids = values
-  if len(np.unique(ids)) < 2:
-    raise ValueError(f"{name} holds one class only ({int(ids.flat[0])}): a classifier needs at least two")
+  if (values == values[:1]).all():
+    raise ValueError(f"{name} holds one class only: every label is {values[0]}, but a classifier needs at least two")
 
 
 def check_layer_weights(layer_weights: Any, params: Any) -> None:
-  """Raises unless `layer_weights` is a prefix of the parameters' tree with weights that are not negative."""
+  """Raise unless `layer_weights` is a prefix of the parameters' tree, with weights of at least 0."""
   if layer_weights is None:
     return
   try:

@@ -1,6 +1,6 @@
 """The sets that labels are chosen from (section 3.2 of the paper), each with its exact projection.
 
-A constraint holds for every example of a batch on its own. A new convex set needs nothing but a projection:
+A constraint holds for every example of a batch on its own. A new convex set needs only a projection:
 `Constraint("mine", project=...)`. The best label of a quadratic in the set is found in `quadratic.py`.
 """
 
@@ -9,34 +9,39 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from last_jax import checks
+from last_jax import checks, identity
+from last_jax.base import STATIC, Array, is_concrete
 from last_jax.losses import Loss
-from last_jax.types import STATIC, Array
+from last_jax.models import check_returned
+from last_jax.optimizers import as_float
 
 # (label [K], center [K], radius [], class labels [C, K]) -> the nearest label of the set [K].
 Projection = Callable[[Array, Array, Any, Array], Array]
 
 
-@jax.tree_util.register_dataclass
+@identity.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-  """A set of labels.
+  """A set of labels. Constraints that differ only in name or radius share compiled programs.
 
   Attributes:
-    name: how tables and messages call it.
-    project: the nearest label of a convex set; None: any label will do, or, with `discrete`, only those of the classes.
-    radius: of a ball around `around`; a leaf, so that radii can be swept without compiling again.
-    around: "truth" or "prediction", what `project` is given as the center.
+    name: for tables and messages.
+    project: the projection onto a convex set; None: all labels or, with `discrete`, only those of the classes.
+    radius: of a ball around `around`; a leaf of the pytree.
+    around: "truth" or "prediction", the center that `project` receives.
     hull: whether every label of the set is a mixture of the class labels.
     discrete: only the class labels themselves.
-    max_combinations: up to how many label combinations a discrete batch is enumerated; beyond, coordinate descent.
+    max_combinations: the largest number of label combinations of a discrete batch that is enumerated; beyond it,
+      coordinate descent.
   """
 
-  name: str = dataclasses.field(metadata=STATIC)
+  name: str = dataclasses.field(compare=False, metadata=STATIC)
   project: Projection | None = dataclasses.field(default=None, metadata=STATIC)
   radius: Array | float | None = None
   around: str = dataclasses.field(default="truth", metadata=STATIC)
@@ -45,53 +50,65 @@ class Constraint:
   max_combinations: int = dataclasses.field(default=1024, metadata=STATIC)
 
   def projection(self, loss: Loss, outputs: Array, truth: Array) -> Callable[[Array], Array]:
-    """Takes labels `[m, K]` to the nearest of the set, for a batch with these outputs and ground truth, `[m, K]`."""
-    project = self.project
-    if project is None:
+    """Return the projection of labels `[m, K]` onto the set, for a batch with `outputs [m, K]` and `truth [m, K]`."""
+    if self.project is None:
       return lambda labels: labels
+    project = _Checked(self.name, self.project)
     class_labels = loss.class_labels_like(truth)
     centers = truth if self.around == "truth" else loss.predict_all(outputs)
     return lambda labels: _project_each(project, labels, centers, self.radius, class_labels)
 
   def is_exact(self, batch_size: int, num_outputs: int) -> bool:
-    """Whether the best label is global: always, but for one-hot batches too large to enumerate."""
+    """Return whether a batch is solved globally: all are, except discrete ones with too many combinations.
+
+    Args:
+      batch_size: m.
+      num_outputs: K, the width of a label: K classes, or two for K = 1.
+    """
     return not self.discrete or max(num_outputs, 2) ** batch_size <= self.max_combinations
 
-  def describe(self, batch_size: int, num_outputs: int) -> str:
-    """Says how labels are found, for tables and logs."""
-    if self.discrete:
-      exact = self.is_exact(batch_size, num_outputs)
-      return "one-hot, " + ("every combination tried" if exact else "coordinate descent (a local optimum)")
-    return f"{self.name}, exact"
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Checked(identity.Structural):
+  """A projection whose result is checked."""
+
+  name: str = dataclasses.field(compare=False)
+  project: Projection
+
+  def __call__(self, label: Array, center: Array, radius: Any, class_labels: Array) -> Array:
+    # optax's projections answer in JAX's default precision, and have derivatives in no other.
+    nearest = self.project(label.astype(float), center, radius, class_labels)
+    return check_returned(f"project of the constraint {self.name!r}", nearest, label.shape).astype(label.dtype)
 
 
 @functools.partial(jax.jit, static_argnames="project")  # A solver projects in many places: trace it once.
-def _project_each(project: Projection, labels: Array, centers: Array, radius: Any, class_labels: Array) -> Array:
+def _project_each(project: _Checked, labels: Array, centers: Array, radius: Any, class_labels: Array) -> Array:
   return jax.vmap(lambda label, center: project(label, center, radius, class_labels))(labels, centers)
 
 
 def none() -> Constraint:
-  """Any real label."""
+  """All real labels."""
   return Constraint("none")
 
 
 def one_hot(max_combinations: int = 1024) -> Constraint:
-  """Only the labels of the classes. Batches with more than `max_combinations` labellings use coordinate descent."""
+  """The labels of the classes. Batches with more than `max_combinations` combinations use coordinate descent."""
   checks.check_count("max_combinations", max_combinations)
   return Constraint("one_hot", hull=True, discrete=True, max_combinations=max_combinations)
 
 
 def simplex(radius: Any = None, p: float = 2, around: str = "truth") -> Constraint:
-  """Soft labels: mixtures of the class labels; with `radius`, those also within a ball (see `magnitude`).
+  """Soft labels: mixtures of the class labels; with `radius`, those within a ball (see `magnitude`).
 
   With one output (logistic), that is the interval between the labels of the two classes. The center of the ball is
-  moved onto the simplex if it is not there, so that the set is never empty.
+  moved onto the simplex if it is elsewhere, so that the set is never empty.
   """
   checks.check_name("around", around, ("truth", "prediction"))
+  _check_norm(p)
   if radius is None:
     return Constraint("simplex", _onto_simplex, hull=True)
-  checks.check_positive("radius", radius)
-  return Constraint(f"simplex, {_text(radius, p, around)}", _SIMPLEX_BALLS[_norm(p)], radius, around, hull=True)
+  radius = _check_radius(radius)
+  return Constraint(f"simplex, {_text(radius, p, around)}", _SIMPLEX_BALLS[float(p)], radius, around, hull=True)
 
 
 def magnitude(radius: Any, p: float = 2, around: str = "truth") -> Constraint:
@@ -100,27 +117,41 @@ def magnitude(radius: Any, p: float = 2, around: str = "truth") -> Constraint:
   Args:
     radius: a positive number.
     p: 1, 2 or infinity.
-    around: "truth": the center is the ground truth; "prediction": what the learner predicts now.
+    around: "truth": the center is the ground truth; "prediction": it is the learner's current prediction.
   """
   checks.check_name("around", around, ("truth", "prediction"))
-  checks.check_positive("radius", radius)
-  return Constraint(_text(radius, p, around), _BALLS[_norm(p)], radius, around)
+  _check_norm(p)
+  radius = _check_radius(radius)
+  return Constraint(_text(radius, p, around), _BALLS[float(p)], radius, around)
 
 
-def _norm(p: float) -> float:
-  if p not in (1, 2, float("inf")):
+def _check_norm(p: Any) -> None:
+  if isinstance(p, bool) or p not in (1, 2, float("inf")):
     raise ValueError(f"p must be 1, 2 or infinity, but it is {p!r}")
-  return float(p)
+
+
+def _check_radius(radius: Any) -> Any:
+  """Return the radius, as a float if it is an integer. Raise unless it is one positive real number."""
+  if isinstance(radius, (np.ndarray, np.generic, jax.Array)):
+    if not jnp.issubdtype(radius.dtype, jnp.floating) and not jnp.issubdtype(radius.dtype, jnp.integer):
+      raise TypeError(f"radius must be a real number, but its dtype is {radius.dtype}")
+    if radius.shape != ():
+      raise ValueError(f"radius must be one number, but it has shape {radius.shape}")
+    radius = radius if jnp.issubdtype(radius.dtype, jnp.floating) else radius.astype(float)
+  checks.check_positive("radius", radius)
+  return as_float(radius)
 
 
 def _text(radius: Any, p: float, around: str) -> str:
-  """A name that tells sets apart, but not by the radius of a sweep, whose digits are not known or would recompile."""
-  size = f"r={radius:g}" if isinstance(radius, (int, float)) else "r=..."
+  """A name for people."""
+  known = isinstance(radius, (int, float, np.generic)) or is_concrete(radius)
+  size = f"r={float(radius):g}" if known else "r=..."
   return size + ("" if p == 2 else f", p={p:g}") + ("" if around == "truth" else f", around {around}")
 
 
 def _onto_simplex(label: Array, center: Array, radius: Any, class_labels: Array) -> Array:
   del center, radius
+  chex.assert_rank([label, class_labels], [1, 2])
   if label.shape[0] == 1:
     return jnp.clip(label, class_labels[0], class_labels[1])
   return optax.projections.projection_simplex(label)
@@ -129,13 +160,14 @@ def _onto_simplex(label: Array, center: Array, radius: Any, class_labels: Array)
 def _onto_ball(project_centered: Callable[[Array, Any], Array]) -> Projection:
   def project(label: Array, center: Array, radius: Any, class_labels: Array) -> Array:
     del class_labels
+    chex.assert_rank([label, center], 1)
     return center + project_centered(label - center, radius)
 
   return project
 
 
 def _l1_ball(offset: Array, radius: Any) -> Array:
-  # optax's l1 ball branches with lax.cond and so evaluates both sides under vmap; this is one select.
+  # optax's l1 ball branches with lax.cond, of which vmap evaluates both sides; this is one select.
   inside = jnp.sum(jnp.abs(offset)) <= radius
   return jnp.where(inside, offset, optax.projections.projection_l1_sphere(offset, radius))
 
@@ -148,23 +180,24 @@ _BALLS: dict[float, Projection] = {
 
 
 def _onto_simplex_and(project_in: Callable[[Array, Array, Any], Array], p: float) -> Projection:
-  """The projection onto simplex ∩ ball, from `project_in(label, center, radius)` for centers on the simplex, K > 1."""
+  """Return the projection onto simplex ∩ ball, from `project_in(label, center, radius)` for centers on the simplex."""
 
   def project(label: Array, center: Array, radius: Any, class_labels: Array) -> Array:
+    chex.assert_equal_shape([label, center])
     center = _onto_simplex(center, center, None, class_labels)
-    if label.shape[0] == 1:  # Two intervals; every p is the same.
+    if label.shape[0] == 1:  # The intersection of two intervals, whatever p is.
       low = jnp.maximum(class_labels[0], center - radius)
       return jnp.clip(label, low, jnp.minimum(class_labels[1], center + radius))
     nearest = optax.projections.projection_simplex(label)
     inside = jnp.linalg.norm(nearest - center, ord=p) <= radius
-    # The other branch is evaluated too: keep it well defined, also for its derivative.
+    # Both branches are evaluated: the other one must be well defined too, also for its derivative.
     return jnp.where(inside, nearest, project_in(jnp.where(inside, center, label), center, radius))
 
   return project
 
 
 def _simplex_l2(label: Array, center: Array, radius: Any) -> Array:
-  """Points P(c + s (v - c)), P onto the simplex, move away from c as s grows: find where they leave the ball."""
+  """Find where P(c + s (v - c)), with P onto the simplex, leaves the ball: it moves away from c as s grows."""
 
   def point(share: Array) -> Array:
     return optax.projections.projection_simplex(center + share * (label - center))
@@ -176,7 +209,7 @@ def _simplex_l2(label: Array, center: Array, radius: Any) -> Array:
 
 
 def _simplex_linf(label: Array, center: Array, radius: Any) -> Array:
-  """The ball is a box, so the answer is clip(v - tau, low, high) with the tau that makes it sum to one."""
+  """Return clip(v - tau, low, high), for the ball is a box, with the tau that makes it sum to one."""
   low, high = jnp.maximum(center - radius, 0.0), center + radius
 
   def missing(tau: Array) -> Array:
@@ -187,7 +220,7 @@ def _simplex_linf(label: Array, center: Array, radius: Any) -> Array:
 
 
 def _simplex_l1(label: Array, center: Array, radius: Any) -> Array:
-  """What some classes gain others lose, radius / 2 each way, with a threshold for the gains and one for the losses."""
+  """Move radius / 2 from some classes to others, with one threshold for the gains and one for the losses."""
   offset = label - center
   half = radius / 2
 
@@ -203,10 +236,11 @@ def _simplex_l1(label: Array, center: Array, radius: Any) -> Array:
 
 
 def _root(increasing: Callable[[Array], Array], low: Array, high: Array) -> Array:
-  """Where an increasing, piecewise smooth function crosses zero: bisection, then a Newton step.
+  """Return where an increasing, piecewise smooth function crosses zero: bisection, then a Newton step.
 
   The Newton step ends on the exact root where the function is linear, and makes the root differentiable.
   """
+  chex.assert_rank([low, high], 0)
 
   def halve(_, bracket):
     low, high = bracket
@@ -216,7 +250,7 @@ def _root(increasing: Callable[[Array], Array], low: Array, high: Array) -> Arra
 
   bracket = jax.lax.stop_gradient((low, high))
   low, high = jax.lax.fori_loop(0, jnp.finfo(low.dtype).nmant + 3, halve, bracket)
-  # The secant through the final bracket would lose every digit; the slope at its middle does not.
+  # The slope at the middle: that of the secant through the final bracket has no correct digit.
   middle = jax.lax.stop_gradient(0.5 * (low + high))
   slope = jax.lax.stop_gradient(jax.grad(increasing)(middle))
   safe = slope > 0

@@ -1,16 +1,17 @@
-"""Where programs run: on one device, on all of a machine's, or on those of several machines. Students are split.
+"""Devices: of one process or of several. Students are sharded over them, and need no collectives.
 
     last.devices.prepare(devices=8)              # Before JAX starts.
     mesh = last.devices.mesh()                   # All devices of all processes, along one axis.
     result = last.teach_many(keys, ..., mesh=mesh)
     curves = last.devices.gather(result.distance)  # On the host, in every process.
 
-Every process of a run over several calls the same functions with the same values.
+In a run of several processes, each calls the same functions with the same values.
 """
 
 import contextlib
 import os
 import pathlib
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,31 +20,39 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from last_jax import checks
 
-STUDENTS = "students"  # The mesh's axis.
+STUDENTS = "students"  # Axis of the mesh.
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
-# For small steps on a CPU. XLA ends the process at a flag that it does not know, so these are only for releases in
-# which they were seen to work.
+# For small steps on a CPU. XLA ends the process at a flag that it does not know: only for releases that were tested.
 _KNOWN_RELEASES = ("0.10.",)
 _CPU_FLAGS = {
-  # XLA hands sums of a few thousand numbers to a library (YNNPACK) whose calls cost more than the sums of a student's
-  # step, all the more where several devices of a process wait for each other in it. Only matrix products go there.
+  # XLA hands sums of a few thousand numbers to a library (YNNPACK), whose calls take longer than such sums, above all
+  # where several devices of a process wait for each other in it. With this flag only matrix products go there; fusions
+  # that it miscompiles do not (see target.py).
   "--xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",
-  # LLVM unrolls loops over a few dozen features whole, and then vectorizes the loop over students around them, in which
-  # numbers that are used together lie far apart: an update of the weights takes three times as long.
+  # LLVM unrolls loops over a few dozen features completely, and then vectorizes the loop over students around them,
+  # whose numbers are far apart in memory: an update of the weights takes three times as long.
   "--xla_backend_extra_options": "xla_cpu_disable_loop_unrolling",
 }
 
-# Where every core has a device of its own: no operation is divided among threads, which would take turns on the cores.
+# With one device per core: no operation is divided among threads, which would compete for the cores.
 _CORE_FLAGS = {"--xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
 
-_CONNECT_SECONDS = 120  # For all processes to come together.
-_SILENT_SECONDS = 30  # After which a process that says nothing counts as lost.
-_KEPT_DAYS = 30  # For which compiled programs are kept.
+_CONNECT_SECONDS = 120  # For all processes to connect.
+_SILENT_SECONDS = 30  # After which a silent process counts as lost.
+
+_CACHE_NAME = "last_jax_compilation_cache"
+_CACHE_DAYS = 30  # After which an entry of the cache is deleted.
+_CACHE_ENTRY = re.compile(r".+-[0-9a-f]{64}-(cache|atime)")  # JAX's name for one.
+_CACHE_TAG = """Signature: 8a477f597d28d172789f06886806bc55
+# A folder of last_jax, which deletes old entries of JAX's compilation cache from it.
+# The name and the first line of this file tell backup programs to leave the folder out.
+"""
 
 
 def prepare(
@@ -53,39 +62,83 @@ def prepare(
   num_processes: int | None = None,
   process_id: int | None = None,
 ) -> None:
-  """Sets JAX up. Call it first: once JAX has started, it keeps what it has.
+  """Configure JAX, before it starts.
+
+  JAX starts with the first array, key or question about devices. Afterwards nothing can be changed.
 
   Args:
-    platform: "cpu", "cuda", "rocm" or "tpu"; JAX's own choice unless given.
-    devices: into how many devices to divide the CPU, if given. Students can be split over them (`mesh`): one device per
-      core is faster than one device that uses all cores, since a student's step is too small to be divided.
-    coordinator: HOST:PORT of the first process, for a run of several; then all three of these are needed.
-    num_processes: how many there are.
-    process_id: which of them this one is, from 0.
+    platform: "cpu", "cuda", "rocm" or "tpu"; JAX's own choice by default.
+    devices: number of devices to divide the CPU into; JAX's own choice by default. Students can be sharded over them
+      (`mesh`): one device per core is faster than one device that uses all cores, since a student's step is too small
+      to be divided.
+    coordinator: HOST:PORT of the first process, in a run of several; needs the following two.
+    num_processes: number of processes.
+    process_id: number of this process, from 0.
+
+  Raises:
+    ValueError: an argument is wrong, or JAX has started with something else than is asked for.
   """
-  cores, xla_flags = num_cores(), _CPU_FLAGS
   if platform is not None:
     checks.check_name("platform", platform, PLATFORMS)
-    # The host's CPU stays at hand: see `host`.
-    jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
   if devices is not None:
     checks.check_count("devices", devices)
+  processes = {"coordinator": coordinator, "num_processes": num_processes, "process_id": process_id}
+  _check_processes(processes)
+  if has_started():
+    _check_started({"platform": platform, "devices": devices, **processes})
+    return
+  cores, xla_flags = num_cores(), _CPU_FLAGS
+  if platform is not None:
+    # The CPU stays available beside an accelerator: see `host`.
+    jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
+  if devices is not None:
     if devices > 1:
-      # A device takes a thread while it runs, and eigenvalues of many matrices are computed by further threads, for
-      # which it waits: were there no more threads than devices, all would wait for ever.
+      # A device occupies a thread while it runs, and waits for further threads that compute eigenvalues of many
+      # matrices: with no more threads than devices, all would wait for ever.
       os.environ.setdefault("PJRT_NPROC", str(max(devices + 1, cores)))
       if devices >= cores:
         xla_flags = _CPU_FLAGS | _CORE_FLAGS
-    with contextlib.suppress(RuntimeError):  # JAX has started already.
-      jax.config.update("jax_num_cpu_devices", devices)
+    jax.config.update("jax_num_cpu_devices", devices)
   if metadata.version("jaxlib").startswith(_KNOWN_RELEASES):
     add_xla_flags(xla_flags)
-  if (coordinator, num_processes, process_id) != (None, None, None):
+  if coordinator is not None:
     _connect(coordinator, num_processes, process_id)
 
 
+def has_started() -> bool:
+  """Return whether JAX has started: its platform and devices can no longer be chosen."""
+  number = jax.config.values["jax_num_cpu_devices"]
+  try:
+    jax.config.update("jax_num_cpu_devices", number + 1)  # Refused once JAX has started.
+  except RuntimeError:
+    return True
+  jax.config.update("jax_num_cpu_devices", number)
+  return False
+
+
+def _check_started(settings: Mapping[str, Any]) -> None:
+  """Raise unless JAX has started with these settings of `prepare`; None stands for any."""
+  platform, devices = settings["platform"], settings["devices"]
+  first, count, processes = jax.devices()[0], jax.local_device_count(), jax.process_count()
+  try:
+    same_platform = platform is None or jax.devices(platform)[0] == first
+  except RuntimeError:  # There is no such platform.
+    same_platform = False
+  # `devices` divides a CPU, and no accelerator: of those, `mesh` refuses more than there are.
+  same_devices = devices is None or devices == count or first.platform != "cpu"
+  same_processes = settings["coordinator"] is None or (
+    (settings["num_processes"], settings["process_id"]) == (processes, jax.process_index())
+  )
+  if not (same_platform and same_devices and same_processes):
+    asked = ", ".join(f"{name}={value!r}" for name, value in settings.items() if value is not None)
+    raise ValueError(
+      f"prepare({asked}) comes too late: JAX has started with {count} device{'s' * (count > 1)} on platform "
+      f"{first.platform!r} in {processes} process{'es' * (processes > 1)}; call it before anything else uses JAX"
+    )
+
+
 def add_xla_flags(flags: Mapping[str, str]) -> None:
-  """Adds to the flags of XLA's in the environment, for when JAX starts; one that is given there stays as it is."""
+  """Add flags to XLA_FLAGS, which JAX reads when it starts; a flag that is there already keeps its value."""
   given = os.environ.get("XLA_FLAGS", "").split()
   known = {flag.partition("=")[0] for flag in given}
   more = [f"{flag}={value}" for flag, value in flags.items() if flag not in known]
@@ -93,22 +146,29 @@ def add_xla_flags(flags: Mapping[str, str]) -> None:
 
 
 def num_cores() -> int:
-  """How many cores this process may use."""
+  """Return the number of cores that this process may use."""
   return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _connect(coordinator: Any, num_processes: Any, process_id: Any) -> None:
-  """Joins the other processes; returns when all are there."""
-  given = {"coordinator": coordinator, "num_processes": num_processes, "process_id": process_id}
+def _check_processes(given: Mapping[str, Any]) -> None:
+  """Raise unless all three settings are given and make sense, or none is given."""
+  coordinator, num_processes, process_id = given.values()
   missing = [name for name, value in given.items() if value is None]
+  if len(missing) == len(given):
+    return
   if missing:
     raise ValueError(f"{' and '.join(missing)} must be given too: a run of several processes needs {', '.join(given)}")
   checks.check_count("num_processes", num_processes)
-  if not 0 <= process_id < num_processes:
+  checks.check_count("process_id", process_id, least=0)
+  if process_id >= num_processes:
     raise ValueError(f"process_id must be from 0 to {num_processes - 1}, but it is {process_id}")
   host, _, port = coordinator.rpartition(":")
   if not host or not port.isdecimal():
     raise ValueError(f"coordinator must be HOST:PORT, as 10.0.0.1:8476, but it is {coordinator!r}")
+
+
+def _connect(coordinator: Any, num_processes: Any, process_id: Any) -> None:
+  """Connect with the other processes; return when all are connected."""
   try:
     jax.distributed.initialize(
       coordinator,
@@ -125,33 +185,56 @@ def _connect(coordinator: Any, num_processes: Any, process_id: Any) -> None:
     ) from error
 
 
-def keep_compiled(folder: str | os.PathLike[str] | None = None) -> None:
-  """Has JAX keep what it compiles in a folder for some weeks, for the next process that needs the same.
+def enable_compilation_cache(folder: str | os.PathLike[str] | None = None) -> None:
+  """Have JAX store compiled programs on disk, for later processes; where nothing can be written, do nothing.
+
+  The cache is a folder of its own, `last_jax_compilation_cache`. Entries older than 30 days are deleted from it;
+  nothing else is ever deleted, and nothing at all from a folder that this function has not made.
 
   Args:
-    folder: unless given that of JAX_COMPILATION_CACHE_DIR, or else one in the user's cache folder.
+    folder: parent of the cache; by default the user's cache folder, unless JAX_COMPILATION_CACHE_DIR names a cache,
+      which is then used and left alone.
   """
   if folder is None and jax.config.values["jax_compilation_cache_dir"] is not None:
     return
-  place = _cache_folder() if folder is None else pathlib.Path(folder)
-  with contextlib.suppress(OSError):  # Where nothing can be written, everything works but starts slower.
-    place.mkdir(parents=True, exist_ok=True)
-    # JAX could bound the folder's size, but when it is killed at the wrong moment its books are never right again.
-    for file in place.iterdir():
-      if file.is_file() and time.time() - file.stat().st_mtime > _KEPT_DAYS * 24 * 3600:
-        file.unlink(missing_ok=True)
+  place = (_user_cache() if folder is None else pathlib.Path(folder)) / _CACHE_NAME
+  with contextlib.suppress(OSError):
+    _make_cache(place)
+    _delete_old_entries(place)
     jax.config.update("jax_compilation_cache_dir", str(place))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    # JAX looks for a cache once, when it first compiles: have it look again.
+    compilation_cache.reset_cache()
 
 
-def _cache_folder() -> pathlib.Path:
+def _user_cache() -> pathlib.Path:
   home = pathlib.Path.home()
   usual = {"darwin": home / "Library" / "Caches", "win32": home / "AppData" / "Local"}
-  return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or usual.get(sys.platform, home / ".cache")) / "last_jax"
+  return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or usual.get(sys.platform, home / ".cache"))
+
+
+def _make_cache(place: pathlib.Path) -> None:
+  """Make the folder and mark it as ours. A folder that is there already and not empty may be somebody else's."""
+  place.mkdir(parents=True, exist_ok=True)
+  if next(place.iterdir(), None) is None:
+    (place / "CACHEDIR.TAG").write_text(_CACHE_TAG, encoding="utf-8")
+
+
+def _delete_old_entries(place: pathlib.Path) -> None:
+  # JAX can bound the size of its cache, but a killed process can corrupt the index that it then uses.
+  tag = place / "CACHEDIR.TAG"
+  if not tag.is_file() or tag.read_text(encoding="utf-8", errors="replace") != _CACHE_TAG:
+    return
+  oldest = time.time() - _CACHE_DAYS * 24 * 3600
+  for file in place.iterdir():
+    if _CACHE_ENTRY.fullmatch(file.name) and file.is_file() and not file.is_symlink():
+      with contextlib.suppress(FileNotFoundError):  # Another process deletes the same.
+        if file.stat().st_mtime < oldest:
+          file.unlink()
 
 
 def mesh(devices: int | None = None) -> Mesh:
-  """The devices of all processes, or the first so many of each, along the axis "students"."""
+  """Return a mesh of all processes' devices, or of the first `devices` of each, with the axis "students"."""
   by_process: dict[int, list[jax.Device]] = {}
   for device in jax.devices():
     by_process.setdefault(device.process_index, []).append(device)
@@ -166,7 +249,7 @@ def mesh(devices: int | None = None) -> Mesh:
 
 
 def host() -> jax.Device | None:
-  """The CPU that programs are started from; None where JAX was told to do without."""
+  """Return the CPU of this process; None if JAX runs without one."""
   try:
     return jax.local_devices(backend="cpu")[0]
   except RuntimeError:
@@ -174,9 +257,9 @@ def host() -> jax.Device | None:
 
 
 def split(tree: Any, mesh: Mesh | None) -> Any:
-  """The same arrays, a share of their leading axis on each device; whole on each where they cannot be divided.
+  """Shard arrays over the mesh along their leading axis; replicate those whose length it does not divide.
 
-  Without a mesh they stay where they are.
+  Without a mesh they are returned unchanged.
   """
   if mesh is None:
     return tree
@@ -184,22 +267,24 @@ def split(tree: Any, mesh: Mesh | None) -> Any:
 
 
 def copy_to_all(tree: Any, mesh: Mesh | None) -> Any:
-  """The same arrays, whole on each device; without a mesh they stay where they are."""
+  """Replicate arrays on all devices of the mesh; without a mesh they are returned unchanged."""
   if mesh is None:
     return tree
   return jax.tree.map(lambda leaf: _put(leaf, NamedSharding(mesh, PartitionSpec())), tree)
 
 
 def sharding_of(count: int, mesh: Mesh) -> NamedSharding:
-  """How arrays with a leading axis of so many are kept."""
+  """Return the sharding of arrays whose leading axis has length `count`; replicated if the mesh does not divide it."""
   return NamedSharding(mesh, PartitionSpec(STUDENTS) if count % mesh.size == 0 else PartitionSpec())
 
 
 def _put(leaf: Any, sharding: NamedSharding) -> Any:
-  """Every process has the whole array, and keeps what belongs to its devices."""
+  """Place an array that every process has whole; each puts on its devices what belongs there."""
   if isinstance(leaf, jax.core.Tracer) or not isinstance(leaf, jax.Array) or leaf.sharding == sharding:
-    return leaf  # Numbers and numpy arrays are copied to all devices by JAX.
-  if jax.process_count() == 1 or not leaf.is_fully_addressable:
+    return leaf  # Numbers and NumPy arrays are replicated by JAX.
+  if not leaf.is_fully_addressable:
+    return leaf  # An array of several processes: compiled programs move its shards themselves.
+  if jax.process_count() == 1:
     return jax.device_put(leaf, sharding)
   if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
     return jax.random.wrap_key_data(_put(jax.random.key_data(leaf), sharding), impl=jax.random.key_impl(leaf))
@@ -207,18 +292,18 @@ def _put(leaf: Any, sharding: NamedSharding) -> Any:
 
 
 def place(whole: np.ndarray, sharding: Any) -> jax.Array:
-  """An array of the host's on devices, also those of other processes, which must have the same array."""
+  """Place an array of the host on devices, also of other processes, which must call this with the same array."""
   return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
 
 def over_students(function: Callable[..., Any], mesh: Mesh, splits: tuple[bool, ...], out_splits: Any) -> Any:
-  """The function of each device's share of the students, with no word between devices but what the function says.
+  """Map a function over the shards of the students (`jax.shard_map`), without collectives except the function's own.
 
   Args:
-    function: of arrays.
+    function: function of arrays.
     mesh: the devices.
-    splits: which of the arguments are split along their leading axis; the others are whole on each device.
-    out_splits: the same of what is returned, a tree of truth values that may be a prefix.
+    splits: for each argument, whether it is sharded along its leading axis; the others are replicated.
+    out_splits: the same for the results: a tree of booleans, or a prefix of it.
   """
 
   def spec(split: bool) -> PartitionSpec:
@@ -229,10 +314,12 @@ def over_students(function: Callable[..., Any], mesh: Mesh, splits: tuple[bool, 
 
 
 def gather(tree: Any) -> Any:
-  """The arrays on the host, whole, in every process. All processes must call it."""
+  """Return whole arrays on the host, as NumPy arrays, in every process; typed keys stay keys. All must call it."""
   from jax.experimental import multihost_utils
 
-  def whole(leaf: Any) -> np.ndarray:
+  def whole(leaf: Any) -> Any:
+    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      return jax.random.wrap_key_data(whole(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
       if leaf.is_fully_replicated:
         return np.asarray(leaf.addressable_data(0))
@@ -243,7 +330,7 @@ def gather(tree: Any) -> Any:
 
 
 def from_first(tree: Any) -> Any:
-  """What the first process has, as numpy arrays, in every process. All must call it, with arrays of the same shapes."""
+  """Broadcast the first process's arrays to all, as NumPy arrays. All must call it, with arrays of the same shapes."""
   if jax.process_count() == 1:
     return jax.tree.map(np.asarray, tree)
   from jax.experimental import multihost_utils
@@ -252,5 +339,5 @@ def from_first(tree: Any) -> Any:
 
 
 def is_first() -> bool:
-  """Whether this is the process that writes and prints."""
+  """Return whether this is the first process, which writes and prints."""
   return not jax.distributed.is_initialized() or jax.process_index() == 0

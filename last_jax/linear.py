@@ -9,26 +9,28 @@ so teaching needs ⟨w, x⟩, which the student computes anyway, and ⟨w*, x⟩
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
+from last_jax.base import Array, Params, Student
 from last_jax.constraints import Constraint
 from last_jax.learners import Learner
 from last_jax.models import Linear
 from last_jax.optimizers import Sgd
-from last_jax.quadratic import Quadratic, safe_divide
-from last_jax.types import Array, Params, Student
+from last_jax.quadratic import Quadratic, power_of_two, safe_divide
 
 
 class Geometry(NamedTuple):
-  """What closed forms need of examples for a linear learner; it never changes while a student is taught."""
+  """Inner products of examples that closed forms need; constant while a student is taught."""
 
   target_outputs: Array  # [n, K]: ⟨w*, x⟩.
   squared_norms: Array  # [n]: ||x||^2, with one more for a bias.
 
 
 def geometry(learner: Learner, target: Params, x: Array) -> Geometry:
-  """The geometry of the examples `x [n, d]`."""
+  """Return the geometry of the examples `x [n, d]`."""
+  chex.assert_rank(x, 2)
   model, _ = _parts(learner)
   norms = jnp.sum(x**2, 1)
   return Geometry(learner.apply(target, x), norms + 1 if model.bias else norms)
@@ -41,7 +43,7 @@ def _parts(learner: Learner) -> tuple[Linear, Sgd]:
 
 
 def is_projection(learner: Learner, constraint: Constraint) -> bool:
-  """Whether the best label of one example is the projection of the best free one: u = prediction - y along the set."""
+  """Return whether the best label of one example is the projection of the best free one: u = prediction - y there."""
   kind = learner.loss.isotropic
   return kind == "everywhere" or (kind == "on_simplex" and (constraint.hull or constraint.project is None))
 
@@ -55,12 +57,13 @@ def closed_form_labels(
   constraint: Constraint,
   known: Geometry,
 ) -> Array:
-  """The best label of each example shown on its own, for a linear learner: `x [n, d]` -> `[n, K]`.
+  """Return the best label of each example shown on its own, for a linear learner: `x [n, d]` -> `[n, K]`.
 
   Free labels are y* = prediction - ⟨e, x⟩ / (eta ||x||^2), with e = w - eta lambda w - w*. For least squares that is
   the paper's y* = (1 - k) ⟨w, x⟩ + k ⟨w*, x⟩ with k = 1 / (eta ||x||^2). The nearest label of the set is the best in
-  it, since ||w+ - w*|| grows with ||y - y*||.
+  it, since ||w+ - w*|| grows with ||y - y*||. A label that would not be finite is the ground truth.
   """
+  chex.assert_equal_shape([truth, outputs, known.target_outputs])
   _, optimizer = _parts(learner)
   rate = optimizer.rate(student.opt_state)
   errors = drift_outputs(learner, student, x, outputs) - known.target_outputs
@@ -74,21 +77,21 @@ def closed_form_labels(
     free = share[:, None] * prediction - push
   else:
     free = prediction - push
-  free = jnp.where(scale == 0, truth, free)  # x = 0: no label has any effect.
+  free = jnp.where((scale != 0) & jnp.isfinite(free), free, truth)  # x = 0: no label has any effect.
   if not constraint.discrete:
     return constraint.projection(learner.loss, outputs, truth)(free)
   return learner.loss.nearest_class_labels(free)
 
 
 def drift_outputs(learner: Learner, student: Student, x: Array, outputs: Array) -> Array:
-  """⟨drift, x⟩, `[n, K]`, where drift is where the student would go without any gradient of the loss."""
+  """Return ⟨drift, x⟩ `[n, K]`, where drift is the student after a step without any gradient of the loss."""
   model, optimizer = _parts(learner)
   if optimizer.momentum is not None:
     drift = learner.update(student, jax.tree.map(jnp.zeros_like, student.params)).params
     return learner.apply(drift, x)
   if learner.weight_decay is None:
     return outputs
-  # Weight decay only shrinks the weights, so the outputs at hand serve and no second product with x is needed.
+  # Weight decay only shrinks the weights, so the outputs suffice: no second product with x.
   without_bias = outputs - student.params["bias"][None] if model.bias else outputs
   return outputs - optimizer.rate(student.opt_state) * learner.weight_decay * without_bias
 
@@ -103,30 +106,41 @@ def quadratic_of_batch(
   at: Array,
   known: Geometry,
 ) -> Quadratic:
-  """G around `at` for a linear learner, from the inner products of the batch.
+  """Return G around `at [m, K]` for a linear learner, from the inner products of the batch.
 
   Args:
+    learner: the learner that takes the step.
+    student: before the step.
+    x: `[m, d]`.
+    outputs: `[m, K]`.
     gradients: `[m, K]` u at `at`.
     slopes: `[m, K, K]` du/dy at `at`.
+    at: `[m, K]` labels.
+    known: the geometry of `x`.
   """
-  model, optimizer = _parts(learner)
-  rate = optimizer.rate(student.opt_state)
+  chex.assert_rank([x, slopes], [2, 3])
+  chex.assert_equal_shape([outputs, gradients, at, known.target_outputs])
   errors = drift_outputs(learner, student, x, outputs) - known.target_outputs
-  gram = x @ x.T + 1.0 if model.bias else x @ x.T  # [m, m]
-  pace = rate / x.shape[0]  # The step is along the mean of the gradients.
-  after = errors - pace * gram @ gradients  # ⟨w+ - w*, x⟩ for every example, after the step with labels `at`.
-  linear = -pace * jnp.einsum("ioc,io->ic", slopes, after)
-  matrix = pace**2 * jnp.einsum("ij,ioc,jod->icjd", gram, slopes, slopes)
-  return Quadratic(at, matrix, linear)
+  products = gram(learner, x)  # [m, m]
+  pace = _parts(learner)[1].rate(student.opt_state) / x.shape[0]  # The step is along the mean of the gradients.
+  # The size of the step for one unit of u is taken out before it is squared; powers of two round nothing.
+  length = power_of_two(jnp.sqrt(jax.lax.stop_gradient(jnp.max(products))))
+  scale = power_of_two(jnp.asarray(pace * length))
+  share, products = pace * length / scale, products / length**2
+  # ⟨w+ - w*, x⟩ / length for every example, after the step with labels `at`.
+  after = errors / length - pace * length * products @ gradients
+  linear = -share / scale * jnp.einsum("ioc,io->ic", slopes, after)
+  matrix = share**2 * jnp.einsum("ij,ioc,jod->icjd", products, slopes, slopes)
+  return Quadratic(at, matrix, linear, scale)
 
 
 def can_track(learner: Learner) -> bool:
-  """Whether a step changes outputs by the examples shown and weight decay alone."""
+  """Return whether a step changes outputs by the examples shown and weight decay alone."""
   return _parts(learner)[1].momentum is None
 
 
 def gram(learner: Learner, x: Array) -> Array:
-  """⟨x, x'⟩ of all pairs `[n, n]`, with one more for a bias: how far a step on one moves the output of another."""
+  """Return ⟨x, x'⟩ of all pairs `[n, n]`, with one more for a bias: how far a step on x moves the output of x'."""
   products = x @ x.T
   return products + 1 if _parts(learner)[0].bias else products
 
@@ -134,20 +148,25 @@ def gram(learner: Learner, x: Array) -> Array:
 def outputs_after(
   learner: Learner, student: Student, outputs: Array, gram: Array, index: Array, labels: Array
 ) -> Array:
-  """The outputs `[n, K]` after a step on the examples `index [m]` with `labels [m, K]`: O(m n), without the weights.
+  """Return the outputs `[n, K]` after a step on the examples `index [m]` with `labels [m, K]`: O(m n), without weights.
 
   Args:
+    learner: the learner that takes the step.
     student: before the step.
     outputs: its outputs for the whole pool, `[n, K]`.
     gram: `[n, n]`.
+    index: `[m]`.
+    labels: `[m, K]`.
   """
+  chex.assert_rank([outputs, gram, index, labels], [2, 2, 1, 2])
   gradients = jax.vmap(learner.loss.output_gradient)(outputs[index], labels)  # [m, K]
   pace = _parts(learner)[1].rate(student.opt_state) / index.shape[0]
   return drift_outputs(learner, student, outputs, outputs) - gram[index].T @ (pace * gradients)
 
 
 def scores(learner: Learner, student: Student, x: Array, outputs: Array, labels: Array, known: Geometry) -> Array:
-  """G after one step on each example alone, but for ||e||^2, which is common to all: eta^2 T1 - 2 eta T2, `[n]`."""
+  """Return G after one step on each example alone, without the common ||e||^2: eta^2 T1 - 2 eta T2, `[n]`."""
+  chex.assert_equal_shape([outputs, labels, known.target_outputs])
   _, optimizer = _parts(learner)
   rate = optimizer.rate(student.opt_state)
   gradients = jax.vmap(learner.loss.output_gradient)(outputs, labels)

@@ -1,296 +1,280 @@
-"""The loop: one student, one teacher, one scan. Many students are `teach_many` in `students.py`."""
+"""The loop itself: one iteration, a scan of iterations with records, one student or many. `teaching.py` calls it."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
-from last_jax import checks, synthesis
-from last_jax.learners import Learner, check_learns_from
+from last_jax import devices, synthesis
+from last_jax.base import Array, Info, Key, Lesson, Params, Records, Result, State, Student, Teacher, View
+from last_jax.problem import Problem
 from last_jax.proposals import propose
-from last_jax.teachers.base import Teacher, View
-from last_jax.types import Array, Key, Lessons, Params, Pool, Result, Student
 
-METRICS = ("distance", "objective", "accuracy")
+# Proposals are drawn for this many steps at a time: enough to vectorize, few enough for memory to stay bounded.
+_BLOCK = 1024
 
-# Examples are proposed this many steps at a time: enough to draw them in one go, few enough for memory to stay bounded.
-_PROPOSED_AHEAD = 1024
-
-
-class Task(NamedTuple):
-  """What the loop needs besides a student, as arrays."""
-
-  pool: Pool
-  target: Params | None
-  test: Pool | None
-  tolerance: Any  # A distance, or None.
+Probe = Callable[[Params], Any]
 
 
 class Plan(NamedTuple):
-  """What the loop needs besides, that is fixed when it is compiled."""
+  """The settings of a run that are static."""
 
   steps: int
   batch_size: int
   record_every: int
   metrics: tuple[str, ...]
-  probe: Callable[[Params], Any] | None
+  probe: Probe | None
   lessons: bool
 
 
-def teach(
-  key: Key,
-  learner: Learner,
-  teacher: Teacher,
-  pool: Pool,
-  *,
-  target: Params | None = None,
-  init: Params | None = None,
-  steps: int = 1000,
-  batch_size: int = 1,
-  record_every: int = 1,
-  test: Pool | None = None,
-  lessons: bool = False,
-  tolerance: Any = None,
-  metrics: Sequence[str] = METRICS,
-  probe: Callable[[Params], Any] | None = None,
-  resume: Result | None = None,
-) -> Result:
-  """Teaches one student. Compiled once per shape; can itself be jitted, vmapped, differentiated and sharded.
-
-  Args:
-    key: of `jax.random.key`. The examples proposed depend on the key and the number of the iteration alone.
-    learner: what is taught.
-    teacher: who teaches.
-    pool: the examples to teach from, with their ground truth.
-    target: w*. Needed by omniscient teachers and for the distance.
-    init: where the student starts; random if not given.
-    steps: how many iterations.
-    batch_size: m, how many examples are shown in each.
-    record_every: metrics are computed at the start, after every so many steps, and at the end.
-    test: examples to measure the accuracy on.
-    lessons: whether to return what was shown: `Result.lessons`, and `Result.residual` where the teacher has one.
-    tolerance: if given, `Result.hitting_time` is the first iteration with distance <= tolerance.
-    metrics: which of "distance", "objective", "accuracy" to record. The last two go over a whole pool each time.
-    probe: your own function of the parameters, recorded as `Result.probe`. Pass the same function again to reuse what
-      is compiled.
-    resume: an earlier result to go on from, with the same key, in place of `init`. In two parts or in one: the same.
-
-  Returns:
-    A `Result`.
-  """
-  check_teachable(learner, teacher, pool, test, target)
-  if init is not None:
-    checks.check_params(learner, init, "init")
-  plan = make_plan(learner, target, test, steps, batch_size, record_every, lessons, tolerance, metrics, probe)
-  return run(key, learner, teacher, Task(pool, target, test, tolerance), init, resume, plan=plan)
+def _init(key: Key, problem: Problem, teacher: Teacher, params: Params | None) -> State:
+  learner, init_key = problem.learner, _split(key)[0]
+  student = learner.start(learner.init(init_key) if params is None else params)
+  teacher_state = None if teacher.init is None else teacher.init(_seen_by(teacher, problem))
+  hitting_time = None
+  if problem.tolerance is not None:
+    hitting_time = jnp.where(_is_near(problem, student), 0, -1)
+  return State(student, teacher_state, jnp.zeros((), int), key, hitting_time, jnp.zeros((), bool))
 
 
-def check_teachable(learner: Learner, teacher: Teacher, pool: Pool, test: Pool | None, target: Params | None) -> None:
-  """Raises, naming the argument, where these do not fit together."""
-  if not isinstance(teacher, Teacher):
-    raise TypeError(f"teacher must come from last_jax.teachers, as greedy(...), but it is {teacher!r}")
-  check_learns_from(learner, pool)
-  if test is not None:
-    check_learns_from(learner, test, "test")
-  checks.check_two_classes(learner, pool.y, "pool")
-  if target is not None:
-    checks.check_params(learner, target, "target")
-  elif teacher.omniscient:
-    raise ValueError(f"target is missing: the teacher {teacher.name} is omniscient and steers towards it")
-
-
-def make_plan(
-  learner: Learner,
-  target: Params | None,
-  test: Pool | None,
-  steps: int,
-  batch_size: int,
-  record_every: int,
-  lessons: bool,
-  tolerance: Any,
-  metrics: Sequence[str],
-  probe: Callable[[Params], Any] | None,
-) -> Plan:
-  """What is fixed when the loop is compiled, from checked settings; of the metrics those that can be computed."""
-  for name, value in (("steps", steps), ("batch_size", batch_size), ("record_every", record_every)):
-    checks.check_count(name, value)
-  metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
-  for metric in metrics:
-    checks.check_name("metrics", metric, METRICS)
-  if tolerance is not None:
-    checks.check_positive("tolerance", tolerance)
-    if target is None:
-      raise ValueError("tolerance is a distance to the target, so it needs target=")
-  possible = {
-    "distance": target is not None,
-    "objective": True,
-    "accuracy": test is not None and learner.loss.classification,
-  }
-  recorded = tuple(metric for metric in METRICS if metric in metrics and possible[metric])
-  return Plan(steps, batch_size, min(record_every, steps), recorded, probe, bool(lessons))
-
-
-class _Carry(NamedTuple):
-  student: Student
-  kept: Any  # What the teacher keeps from step to step.
-  hitting_time: Array | None  # [] -1 until the tolerance is reached.
-
-
-class _Shown(NamedTuple):
-  lesson: Lessons | None
-  residual: Array | None  # []
-
-
-def run_inline(
-  key: Key,
-  learner: Learner,
-  teacher: Teacher,
-  task: Task,
-  init: Params | None,
-  resume: Result | None,
-  *,
-  plan: Plan,
-) -> Result:
-  """The compiled part of `teach`. To be called while something else is traced, as training does; otherwise `run`."""
+def _split(key: Key) -> tuple[Key, Key, Key]:
   init_key, proposal_key, teacher_key = jax.random.split(key, 3)
-  if resume is None:
-    student = learner.start(learner.init(init_key) if init is None else init)
-    first_step = jnp.zeros((), int)
-    hitting_time = None if task.tolerance is None else jnp.where(_within_tolerance(task, student), 0, -1)
-  else:
-    student, first_step, hitting_time = resume.student, resume.step[-1], resume.hitting_time
-    if (task.tolerance is None) != (hitting_time is None):
-      raise ValueError("tolerance must be given both here and for the result to resume from, or for neither")
-  x, truth = task.pool.x, learner.encode(task.pool.x, task.pool.y)
-  record = _make_recorder(learner, task, plan, truth)
-  memory = teacher.prepare(learner, x, truth, task.target)
-  shown_target = task.target if teacher.omniscient else None
-
-  def view_of(student: Student, step: Array, kept: Any) -> View:
-    return View(learner, student, x, truth, step, jax.random.fold_in(teacher_key, step), proposal_key, kept)
-
-  def iterate(carry: _Carry, inputs: tuple[Array, Array]) -> tuple[_Carry, _Shown | None]:
-    """One iteration: the loop proposes, the teacher decides, the student learns."""
-    step, proposal = inputs
-    student = carry.student
-    view = view_of(student, step, carry.kept)
-    lesson = teacher.lesson(memory, view, shown_target, proposal)
-    shown = _Shown(lesson, teacher.residual(memory, view, shown_target, lesson)) if plan.lessons else None
-    student = learner.step(student, x[lesson.index], lesson.label)
-    kept = teacher.follow(memory, view, shown_target, lesson, student)
-    hit = carry.hitting_time
-    if hit is not None:
-      hit = jnp.where((hit < 0) & _within_tolerance(task, student), step + 1, hit)
-    return _Carry(student, kept, hit), shown
-
-  def stretch(carry: _Carry, start: Array, records: int, stride: int):
-    """`records` times `stride` iterations from `start` on, with a record after each stride."""
-    count = records * stride
-    steps = start + jnp.arange(count)
-    proposals = propose(proposal_key, steps, plan.batch_size, len(task.pool))
-    inputs = jax.tree.map(lambda leaf: leaf.reshape(records, stride, *leaf.shape[1:]), (steps, proposals))
-
-    def stride_then_record(carry: _Carry, inputs):
-      carry, shown = jax.lax.scan(iterate, carry, inputs)
-      return carry, (record(carry.student.params), shown)
-
-    carry, (recorded, shown) = jax.lax.scan(stride_then_record, carry, inputs)
-    flat = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), shown)
-    return carry, (steps[stride - 1 :: stride] + 1, recorded, flat)
-
-  kept = teacher.begin(memory, view_of(student, first_step, None), shown_target)
-  if resume is not None:
-    kept = _keep_on(resume.kept, kept)
-  carry = _Carry(student, kept, hitting_time)
-  start = (first_step[None], jax.tree.map(lambda v: v[None], record(student.params)), None)
-  pieces = [start]
-  per_stretch = max(1, _PROPOSED_AHEAD // plan.record_every)
-  stretches, left = divmod(plan.steps, per_stretch * plan.record_every)
-  done = first_step
-  if stretches > 1:
-    length = per_stretch * plan.record_every
-    carry, piece = jax.lax.scan(
-      lambda carry, begin: stretch(carry, begin, per_stretch, plan.record_every),
-      carry,
-      done + length * jnp.arange(stretches),
-    )
-    pieces.append(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), piece))
-    done = done + length * stretches
-  else:
-    left += stretches * per_stretch * plan.record_every
-  for records, stride in ((left // plan.record_every, plan.record_every), (1, left % plan.record_every)):
-    if records * stride:
-      carry, piece = stretch(carry, done, records, stride)
-      pieces.append(piece)
-      done = done + records * stride
-
-  steps, recorded, shown = zip(*pieces, strict=True)
-  recorded = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *recorded)
-  curriculum = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *shown[1:]) if plan.lessons else _Shown(None, None)
-  return Result(
-    step=jnp.concatenate(steps),
-    distance=recorded.get("distance"),
-    objective=recorded.get("objective"),
-    accuracy=recorded.get("accuracy"),
-    probe=recorded.get("probe"),
-    hitting_time=carry.hitting_time,
-    lessons=curriculum.lesson,
-    student=carry.student,
-    kept=carry.kept,
-    residual=curriculum.residual,
-  )
+  return init_key, proposal_key, teacher_key
 
 
-run = jax.jit(run_inline, static_argnames="plan")
+def _seen_by(teacher: Teacher, problem: Problem) -> Problem:
+  """A teacher that does not declare that it needs the target cannot reach it."""
+  return problem if teacher.needs_target else problem.without_target()
 
 
-def kept_at_first(learner: Learner, teacher: Teacher, task: Task, student: Student) -> Any:
-  """What the teacher keeps from step to step, before a student's first."""
-  x, truth = task.pool.x, learner.encode(task.pool.x, task.pool.y)
-  view = View(learner, student, x, truth, jnp.zeros((), int), jax.random.key(0))
-  return teacher.begin(teacher.prepare(learner, x, truth, task.target), view, task.target)
+def _is_near(problem: Problem, student: Student) -> Array:
+  assert problem.tolerance is not None
+  return synthesis.squared_distance(student.params, problem.target) <= jnp.square(problem.tolerance)
 
 
-def go_on_from(student: Student, step: Array, hitting_time: Array | None = None, kept: Any = None) -> Result:
-  """A result to resume from, with nothing in it that is not needed for that: `step [1]` iterations were taken."""
-  return Result(step, None, None, None, None, hitting_time, None, student, kept)
+def _make_iteration(key: Key, problem: Problem, teacher: Teacher, *, live: bool = False) -> Callable[..., Any]:
+  """Return one iteration as a function of the state and the proposal `[m]`, with all that is computed once.
 
-
-def _keep_on(earlier: Any, anew: Any) -> Any:
-  """What the teacher kept when it stopped, to go on to the same bits; unless it is not what it would begin with now.
-
-  That is so after another teacher or with another pool.
+  A `live` student counts as reported before and after it: nothing need be predicted.
   """
-  shapes: list[Any] = [jax.tree.map(jax.typeof, kept) for kept in (earlier, anew)]
-  if shapes[0] != shapes[1]:
-    return anew
-  pairs = list(zip(jax.tree.leaves(earlier), jax.tree.leaves(anew), strict=True))
-  size = sum((jnp.max(jnp.abs(new)) for _, new in pairs), jnp.zeros(()))
-  gap = sum((jnp.max(jnp.abs(old - new)) for old, new in pairs), jnp.zeros(()))
-  same = gap <= 256 * jnp.finfo(size.dtype).eps * size  # Rounding since it began.
-  return jax.tree.map(lambda old, new: jnp.where(same, old, new), earlier, anew)
+  _, proposal_key, teacher_key = _split(key)
+  seen = _seen_by(teacher, problem)
+  cache = None if teacher.prepare is None else teacher.prepare(seen)
+
+  def iterate(state: State, proposal: Array) -> tuple[State, Info]:
+    step_key = jax.random.fold_in(teacher_key, state.step)
+    view = View(seen, state.student, state.step, step_key, proposal_key, cache, live or state.reported)
+    answer = teacher.step(state.teacher_state, view, proposal)
+    lesson, teacher_state, certificate = _check_answer(teacher, problem, state, answer)
+    student = problem.learner.step(state.student, problem.pool.x[lesson.index], lesson.label)
+    hit = state.hitting_time
+    if hit is not None:
+      hit = jnp.where((hit < 0) & _is_near(problem, student), state.step + 1, hit)
+    reported = jnp.full_like(state.reported, live)
+    return State(student, teacher_state, state.step + 1, state.key, hit, reported), Info(lesson, certificate)
+
+  return iterate
 
 
-def _within_tolerance(task: Task, student: Student) -> Array:
-  return synthesis.squared_distance(student.params, task.target) <= jnp.square(task.tolerance)
+def _check_answer(teacher: Teacher, problem: Problem, state: State, answer: Any) -> tuple[Lesson, Any, Any]:
+  """Check what a teacher's step returns, once, while it is traced."""
+  who = f"the teacher {teacher.name!r}"
+  if not isinstance(answer, tuple) or len(answer) != 3 or not isinstance(answer[0], Lesson):
+    raise TypeError(f"step of {who} must return (Lesson, teacher_state, certificate), but it returned {answer!r}")
+  lesson, teacher_state, certificate = answer
+  index, label = jnp.asarray(lesson.index), jnp.asarray(lesson.label)
+  if index.ndim != 1 or not jnp.issubdtype(index.dtype, jnp.integer):
+    raise ValueError(f"{who} must return indices [m], integers, but they are {index.dtype}{list(index.shape)}")
+  wanted = (index.shape[0], problem.truth.shape[-1])
+  if label.shape != wanted or not jnp.issubdtype(label.dtype, jnp.floating):
+    raise ValueError(
+      f"{who} must return labels [m, K] = {list(wanted)}, floats, but they are {label.dtype}{list(label.shape)}"
+    )
+  before, after = (_describe(tree) for tree in (state.teacher_state, teacher_state))
+  if before != after:
+    raise ValueError(f"step of {who} must return a teacher_state like init's, {before}, but it returned {after}")
+  return Lesson(index, label.astype(problem.truth.dtype)), teacher_state, certificate
 
 
-def _make_recorder(learner: Learner, task: Task, plan: Plan, truth: Array) -> Callable[[Params], dict[str, Any]]:
-  test = task.test if "accuracy" in plan.metrics else None
-  test_truth: Any = None if test is None else learner.encode(test.x, test.y)
+def _describe(tree: Any) -> str:
+  """Return the structure, shapes and dtypes of a tree, as text."""
+  return str(jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree))
 
-  def record(params: Params) -> dict[str, Any]:
-    """Nothing is computed here that is not recorded."""
-    values: dict[str, Any] = {}
-    if "distance" in plan.metrics:
-      values["distance"] = jnp.sqrt(synthesis.squared_distance(params, task.target))
-    if "objective" in plan.metrics:
-      values["objective"] = learner.objective(params, task.pool.x, truth)
-    if test is not None:
-      values["accuracy"] = learner.accuracy(params, test.x, test_truth)
-    if plan.probe is not None:
-      values["probe"] = plan.probe(params)
-    return values
 
-  return record
+def measure(problem: Problem, params: Params, plan: Plan) -> dict[str, Any]:
+  """Compute the metrics of one record, and nothing that is not recorded."""
+  learner, values = problem.learner, {}
+  if "distance" in plan.metrics:
+    values["distance"] = synthesis.distance(params, problem.target)
+  if "objective" in plan.metrics:
+    values["objective"] = learner.objective(params, problem.pool.x, problem.truth)
+  if "accuracy" in plan.metrics:
+    assert problem.test is not None, "checked by make_plan"
+    assert problem.test_truth is not None
+    values["accuracy"] = learner.accuracy(params, problem.test.x, problem.test_truth)
+  if plan.probe is not None:
+    values["probe"] = plan.probe(params)
+  return values
+
+
+def run_inline(state: State, problem: Problem, teacher: Teacher, *, plan: Plan) -> tuple[State, Records]:
+  """`run` for one student, unchecked and not compiled by itself: to be called while something else is traced."""
+  iterate = _make_iteration(state.key, problem, teacher)
+  proposal_key, first_step = _split(state.key)[1], state.step
+
+  def draw(taken: Array, count: int) -> tuple[Array, Array]:
+    """Return the numbers and the proposals of the next `count` iterations, `[count]` and `[count, m]`."""
+    proposals = propose(proposal_key, first_step + taken, count, plan.batch_size, len(problem.pool))
+    return first_step + taken + jnp.arange(count), proposals
+
+  def advance(carry: State, drawn: tuple[Array, Array]) -> tuple[State, Info | None]:
+    def body(carry: State, drawn: tuple[Array, Array]) -> tuple[State, Info | None]:
+      step, proposal = drawn
+      reported = state.reported & (step == first_step)
+      after, info = iterate(carry._replace(step=step, key=state.key, reported=reported), proposal)
+      return _mutable(after), info if plan.lessons else None
+
+    return jax.lax.scan(body, carry, drawn)
+
+  def advance_far(carry: State, taken: Array, count: int) -> tuple[State, Info | None]:
+    """Take any number of iterations, with proposals in blocks."""
+    whole, rest = divmod(count, _BLOCK)
+    carry, info = _repeat(lambda carry, i: advance(carry, draw(taken + i * _BLOCK, _BLOCK)), carry, whole)
+    if rest:
+      carry, last = advance(carry, draw(taken + whole * _BLOCK, rest))
+      info = _join([info, last])
+    return carry, info
+
+  def block(carry: State, taken: Array, records: int, stride: int) -> tuple[State, Any]:
+    """Take `records` times `stride` iterations, with a record after each stride."""
+
+    def stride_then_record(carry: State, inputs: Any) -> tuple[State, Any]:
+      carry, info = advance_far(carry, inputs, stride) if records * stride > _BLOCK else advance(carry, inputs)
+      return carry, (measure(problem, carry.student.params, plan), info)
+
+    inputs: Any = taken + stride * jnp.arange(records)
+    if records * stride <= _BLOCK:
+      inputs = jax.tree.map(lambda leaf: leaf.reshape(records, stride, *leaf.shape[1:]), draw(taken, records * stride))
+    carry, (recorded, info) = jax.lax.scan(stride_then_record, carry, inputs)
+    return carry, (recorded, _flatten(info))
+
+  stride = plan.record_every
+  per_block = max(1, _BLOCK // stride)
+  whole, rest = divmod(plan.steps, stride)
+  blocks, left = divmod(whole, per_block)
+  carry, length = _mutable(state), per_block * stride
+  carry, piece = _repeat(lambda carry, i: block(carry, i * length, per_block, stride), carry, blocks)
+  pieces = [piece]
+  if left:
+    carry, piece = block(carry, jnp.asarray(blocks * length), left, stride)
+    pieces.append(piece)
+  if rest:
+    carry, piece = block(carry, jnp.asarray(whole * stride), 1, rest)
+    pieces.append(piece)
+  values, info = _join(pieces)
+  numbers = stride * jnp.arange(1, whole + 1)
+  numbers = jnp.concatenate([numbers, jnp.full(1, plan.steps)]) if rest else numbers
+  lessons, certificate = (None, None) if info is None else info
+  records = Records(step=first_step + numbers, **values, lessons=lessons, certificate=certificate)
+  reported = jnp.zeros_like(state.reported)
+  return carry._replace(step=first_step + plan.steps, key=state.key, reported=reported), records
+
+
+def _mutable(state: State) -> State:
+  """Return the part of a state that iterations change; the loop knows the rest."""
+  return state._replace(step=None, key=None, reported=None)  # type: ignore[arg-type]
+
+
+def _repeat(function: Callable[[State, Array], tuple[State, Any]], carry: State, count: int) -> tuple[State, Any]:
+  """Call `function(carry, i)` for i = 0..count - 1 and concatenate what it returns; None where `count` is 0."""
+  if count == 0:
+    return carry, None
+  if count == 1:
+    return function(carry, jnp.zeros((), int))
+  carry, pieces = jax.lax.scan(function, carry, jnp.arange(count))
+  return carry, _flatten(pieces)
+
+
+def _flatten(tree: Any) -> Any:
+  return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+
+
+def _join(pieces: Sequence[Any]) -> Any:
+  pieces = [piece for piece in pieces if piece is not None]
+  return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pieces) if pieces else None
+
+
+def _teach(key: Key, params: Params | None, problem: Problem, teacher: Teacher, *, plan: Plan) -> Result:
+  state = _init(key, problem, teacher, params)
+  start = (state.step, measure(problem, state.student.params, plan))
+  state, records = run_inline(state, problem, teacher, plan=plan)
+  rest = (records.step, {name: getattr(records, name) for name in start[1]})
+  step, values = _join([jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], start), rest])
+  return Result(records._replace(step=step, **values), state)
+
+
+# --- Many students.
+
+
+def _over_students(function: Callable[..., Any], students: Any, shared: Any, mesh: Mesh | None) -> Any:
+  """Apply a function of (students, shared) to all students, or to each device's share of them."""
+  if mesh is None:
+    return function(students, shared)
+  # Each device runs a program of its own, without collectives: a student whose labels take many iterations delays only
+  # its own device.
+  count = jax.tree.leaves(students)[0].shape[0]
+  missing = -count % mesh.size
+  if missing:  # Some are taught twice, so that the devices have equal shares.
+    students = jax.tree.map(lambda leaf: leaf[jnp.arange(count + missing) % count], students)
+  result = devices.over_students(function, mesh, (True, False), True)(students, shared)
+  if missing:
+    result = jax.tree.map(lambda leaf: leaf[:count], result)
+  return jax.lax.with_sharding_constraint(result, devices.sharding_of(count, mesh))
+
+
+@functools.partial(jax.jit, static_argnames=("plan", "mesh"), inline=True)
+def teach_many(students: tuple[Key, Any], shared: tuple[Problem, Teacher], *, plan: Plan, mesh: Mesh | None) -> Result:
+  """Teach students, (keys, starts) with a leading [students] axis, from their first step."""
+
+  def teach_all(students: tuple[Key, Any], shared: tuple[Problem, Teacher]) -> Result:
+    return jax.vmap(lambda key, params: _teach(key, params, *shared, plan=plan))(*students)
+
+  return _over_students(teach_all, students, shared, mesh)
+
+
+@functools.partial(jax.jit, static_argnames=("plan", "mesh"), inline=True)
+def run_many(states: State, shared: tuple[Problem, Teacher], *, plan: Plan, mesh: Mesh | None) -> tuple[State, Records]:
+  """`run_inline` for many students, whose states have a leading [students] axis."""
+
+  def run_all(states: State, shared: tuple[Problem, Teacher]) -> tuple[State, Records]:
+    # All students have taken the same number of steps. As one number it can decide what is computed; so can one flag.
+    axes: Any = State(0, 0, None, 0, 0, None)  # type: ignore[arg-type]
+    run_each = jax.vmap(lambda state: run_inline(state, *shared, plan=plan), (axes,))
+    return run_each(states._replace(step=states.step[0], reported=jnp.any(states.reported)))
+
+  return _over_students(run_all, states, shared, mesh)
+
+
+@functools.partial(jax.jit, inline=True)
+def init_all(key: Key, problem: Problem, teacher: Teacher, params: Params | None) -> State:
+  """Return the state of one student, or of many for keys `[students]`."""
+  if not key.ndim:
+    return _init(key, problem, teacher, params)
+  return jax.vmap(lambda key, params: _init(key, problem, teacher, params))(key, params)
+
+
+@functools.partial(jax.jit, static_argnames=("batch_size", "live"), inline=True)
+def step_one(
+  state: State, problem: Problem, teacher: Teacher, *, batch_size: int, live: bool = False
+) -> tuple[State, Info]:
+  """Take one iteration of a simulated or of a live student."""
+  iterate = _make_iteration(state.key, problem, teacher, live=live)
+  proposal = propose(_split(state.key)[1], state.step, 1, batch_size, len(problem.pool))[0]
+  return iterate(state, proposal)
+
+
+run_one = jax.jit(run_inline, static_argnames="plan", inline=True)
+teach_one = jax.jit(_teach, static_argnames="plan", inline=True)

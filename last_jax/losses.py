@@ -1,4 +1,4 @@
-"""Losses of one example, and what label synthesis needs to know of them.
+"""Losses of one example, and the properties of them that label synthesis uses.
 
 Teaching by labels works through one vector: u(y), the gradient of the loss in the outputs z. For squared error and for
 both cross-entropies u is affine in the label, u = a + B y, which makes the greedy label a convex quadratic problem
@@ -6,7 +6,6 @@ both cross-entropies u is affine in the label, u = a + B y, which makes the gree
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,27 +14,28 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from last_jax import margin
-from last_jax.types import Array
+from last_jax import affine, identity, margin
+from last_jax.base import Array
+from last_jax.models import check_returned
 
 
-@dataclasses.dataclass(frozen=True)
-class Loss:
-  """A loss of one example, as a static description.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Loss(identity.Structural):
+  """A loss of one example, as a static description. Losses are equal if all but their names have equal structure.
 
   Attributes:
-    name: how messages call it.
+    name: for messages.
     value: `(outputs [K], label [K]) -> []`.
     predict: `outputs [K] -> label [K]`, the label that the learner itself would give, or None.
-    classification: whether labels stand for classes, so that accuracy makes sense.
+    classification: whether labels stand for classes, so that accuracy is defined.
     low, high: with one output (K = 1), the labels of class 0 and class 1. With more, class k is the k-th unit vector.
-    affine: whether u is affine in the label; None: find out by probing.
+    affine: whether u is affine in the label; None: decided from the computation of u.
     isotropic: where u = constant - y, so that for a linear learner the best label is a plain projection:
       "everywhere", "on_simplex" (labels that sum to one), or "nowhere".
-    scalar_map: for K = 1 and u not affine in y, how values of u turn back into labels.
+    scalar_map: for K = 1 and u not affine in y, the map from values of u back to labels.
   """
 
-  name: str
+  name: str = dataclasses.field(compare=False)
   value: Callable[[Array, Array], Array]
   predict: Callable[[Array], Array] | None = None
   classification: bool = True
@@ -45,56 +45,54 @@ class Loss:
   isotropic: str = "nowhere"
   scalar_map: margin.ScalarMap | None = None
 
+  def __call__(self, outputs: Array, label: Array) -> Array:
+    """Return the loss, `[K], [K] -> []`."""
+    return check_returned(f"the loss {self.name}", self.value(outputs, label), ())
+
   def class_labels(self, num_outputs: int) -> np.ndarray:
-    """The labels of the classes, `[C, K]`: the corners of the set of soft labels."""
+    """Return the labels of the classes, `[C, K]`: the corners of the set of soft labels."""
     return np.array([[self.low], [self.high]]) if num_outputs == 1 else np.eye(num_outputs)
 
   def class_labels_like(self, labels: Array) -> Array:
-    """The same, with the length and dtype of `labels [..., K]`."""
+    """Return the labels of the classes, `[C, K]`, in the width and dtype of `labels [..., K]`."""
     return jnp.asarray(self.class_labels(labels.shape[-1]), labels.dtype)
 
   def nearest_class_labels(self, labels: Array) -> Array:
-    """For each of `labels [m, K]` the class label that is nearest to it, the first of several: `[m, K]`."""
+    """Return for each of `labels [m, K]` the nearest class label (the first of several), `[m, K]`."""
     class_labels = self.class_labels_like(labels)
     gaps = jnp.sum((labels[:, None] - class_labels[None]) ** 2, -1)  # [m, C]
     return class_labels[jnp.argmin(gaps, 1)]
 
   def predict_all(self, outputs: Array) -> Array:
-    """What the learner itself would label its examples, `[m, K] -> [m, K]`."""
-    if self.predict is None:
+    """Return the labels that the learner itself would give, `[m, K] -> [m, K]`."""
+    predict = self.predict
+    if predict is None:
       raise ValueError(f"the loss {self.name} does not say what it predicts: give `predict` to its losses.Loss")
-    return jax.vmap(self.predict)(outputs)
+    name = f"predict of the loss {self.name}"
+    return jax.vmap(lambda z: check_returned(name, predict(z), z.shape))(outputs)
 
   def output_gradient(self, outputs: Array, label: Array) -> Array:
-    """u, the gradient of the loss in the outputs: `[K], [K] -> [K]`."""
-    return jax.grad(self.value)(outputs, label)
+    """Return u, the gradient of the loss in the outputs: `[K], [K] -> [K]`."""
+    return jax.grad(self)(outputs, label)
 
   def label_slope(self, outputs: Array, label: Array) -> Array:
-    """B = du/dy, `[K], [K] -> [K, K]`."""
+    """Return B = du/dy, `[K], [K] -> [K, K]`."""
     return jax.jacfwd(self.output_gradient, argnums=1)(outputs, label)
 
   def is_affine(self, num_outputs: int) -> bool:
-    """Whether u is affine in the label: as stated, or else as found at random outputs and labels."""
-    return _probe_affine(self, num_outputs) if self.affine is None else self.affine
+    """Return whether u is affine in the label: as stated, or else as its jaxpr shows."""
+    if self.affine is not None:
+      return self.affine
+    vector = jax.ShapeDtypeStruct((num_outputs,), jnp.result_type(float))
+    return affine.is_affine(self._gradient_of_label, vector, vector)
 
-
-@functools.lru_cache(maxsize=256)
-def _probe_affine(loss: Loss, num_outputs: int) -> bool:
-  draw = np.random.default_rng(0)
-  with jax.ensure_compile_time_eval():
-    for scale in (1.0, 10.0):
-      outputs = jnp.asarray(draw.normal(size=num_outputs), float)
-      one, other = (jnp.asarray(scale * draw.normal(size=num_outputs), float) for _ in range(2))
-      middle = loss.output_gradient(outputs, (one + other) / 2)
-      ends = loss.output_gradient(outputs, one), loss.output_gradient(outputs, other)
-      if not np.allclose(middle, (ends[0] + ends[1]) / 2, rtol=1e-4, atol=1e-5 * scale):
-        return False
-  return True
+  def _gradient_of_label(self, label: Array, outputs: Array) -> Array:
+    return self.output_gradient(outputs, label)
 
 
 @jax.custom_jvp
 def _softplus(z: Array) -> Array:
-  """As `jax.nn.softplus`, whose derivative takes two exponentials and a logarithm: this one's is a sigmoid."""
+  """As `jax.nn.softplus`, with a derivative of one sigmoid in place of two exponentials and a logarithm."""
   return jax.nn.softplus(z)
 
 
@@ -108,7 +106,7 @@ def _squared_error(outputs: Array, label: Array) -> Array:
 
 
 def _sigmoid_cross_entropy(outputs: Array, label: Array) -> Array:
-  # Not optax's: that one is only meant for labels in [0, 1]; this form is affine in any real label.
+  # Not optax's, which needs two logarithms.
   return jnp.sum(_softplus(outputs) - label * outputs)
 
 
@@ -141,15 +139,8 @@ margin_logistic = Loss(
 _NAMED = {loss.name: loss for loss in (squared_error, sigmoid_cross_entropy, softmax_cross_entropy, margin_logistic)}
 
 
-@functools.lru_cache(maxsize=256)  # The same function gives the same Loss, so nothing is compiled twice for it.
-def _from_function(function: Callable[..., Any]) -> Loss:
-  name = getattr(function, "__name__", type(function).__name__)
-  # The sum lets losses that answer one number per output (as many of optax's do) serve as they are.
-  return Loss(name, lambda outputs, label: jnp.sum(function(outputs, label)))
-
-
 def as_loss(loss: Loss | str | Callable[..., Any]) -> Loss:
-  """A Loss from one of its names, from a function `(outputs [K], label [K]) -> [] or [K]`, or as it is."""
+  """Return a Loss from its name, from a function `(outputs [K], label [K]) -> [] or [K]`, or from a Loss itself."""
   if isinstance(loss, Loss):
     return loss
   if isinstance(loss, str):
@@ -158,6 +149,13 @@ def as_loss(loss: Loss | str | Callable[..., Any]) -> Loss:
     return _NAMED[loss]
   if loss is optax.softmax_cross_entropy:
     return softmax_cross_entropy
-  if callable(loss):
-    return _from_function(loss)
-  raise TypeError(f"loss must be a name, a function of (outputs, label), or a Loss, but it is a {type(loss).__name__}")
+  if not callable(loss):
+    kind = type(loss).__name__
+    raise TypeError(f"loss must be a name, a function of (outputs, label), or a Loss, but it is a {kind}")
+  function, name = loss, getattr(loss, "__name__", type(loss).__name__)
+
+  def value(outputs: Array, label: Array) -> Array:
+    # Many of optax's losses return one number per output: they are summed.
+    return jnp.sum(check_returned(f"the loss {name}", function(outputs, label), (), outputs.shape))
+
+  return Loss(name, value)

@@ -1,4 +1,4 @@
-"""The margin form of the logistic loss, log(1 + exp(-y z)) with a real label y: which u(y) a label can reach.
+"""The margin form of the logistic loss, log(1 + exp(-y z)) with a real label y: the u(y) that labels can reach.
 
 Here the gradient in the output, u(y) = -y sigmoid(-y z), is not affine in y, and not even monotone: for z > 0 it falls
 from +infinity to its minimum at y = T/z and then rises towards 0 (for z < 0 mirror both y and u). But it is continuous,
@@ -12,21 +12,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from last_jax.types import Array
+from last_jax.base import Array
 
 # The positive root of 1 + exp(t) = t exp(t), where u turns: 1 + W(1/e), with W Lambert's function.
 TURN = 1.2784645427610738
 
 
 class ScalarMap(NamedTuple):
-  """How a scalar label and the output gradient u that it causes correspond."""
+  """The correspondence between a scalar label and the output gradient u that it causes."""
 
   reachable: Callable[[Array, Array, Array], tuple[Array, Array]]  # (z, low, high) -> interval of u.
   label_of: Callable[[Array, Array, Array, Array, Array], Array]  # (u, z, low, high, truth) -> label nearest the truth.
 
 
 def output_gradient(label: Array, output: Array) -> Array:
-  """u(y) = -y sigmoid(-y z), elementwise. Limits at infinite labels are taken."""
+  """Return u(y) = -y sigmoid(-y z), elementwise; at infinite labels, its limit."""
   product = label * output
   # y * sigmoid(-y z) is 0 * inf at y = +-inf on the side where the sigmoid wins.
   vanishes = jnp.isinf(label) & (product > 0)
@@ -35,7 +35,7 @@ def output_gradient(label: Array, output: Array) -> Array:
 
 
 def reachable(output: Array, low: Array, high: Array) -> tuple[Array, Array]:
-  """The interval of u that labels in [low, high] reach (bounds may be infinite), elementwise."""
+  """Return the interval of u that labels in [low, high] reach (bounds may be infinite), elementwise."""
   ends = output_gradient(low, output), output_gradient(high, output)
   turn = TURN / jnp.where(output == 0, jnp.finfo(output.dtype).tiny, output)
   inside = (low < turn) & (turn < high) & jnp.isfinite(turn)
@@ -44,9 +44,9 @@ def reachable(output: Array, low: Array, high: Array) -> tuple[Array, Array]:
 
 
 def label_of(gradient: Array, output: Array, low: Array, high: Array, truth: Array) -> Array:
-  """The label in [low, high] nearest `truth` with u(y) = `gradient`, elementwise.
+  """Return the label in [low, high] nearest `truth` with u(y) = `gradient`, elementwise.
 
-  `gradient` must be reachable; what is a rounding error beyond gives the label that comes closest.
+  `gradient` must be reachable, up to rounding: just outside, the label that comes closest is returned.
   """
   # Mirror the case z < 0 onto z > 0.
   sign = jnp.where(output < 0, -1.0, 1.0).astype(output.dtype)
@@ -77,7 +77,7 @@ def label_of(gradient: Array, output: Array, low: Array, high: Array, truth: Arr
 
 
 def _root(u: Array, z: Array, low: Array, high: Array, *, rising: bool) -> Array:
-  """The label in [low, high], where u(y) is monotone, at which it equals `u`: bisection, then one Newton step."""
+  """Return the label in [low, high], where u(y) is monotone, at which it equals `u`: bisection and a Newton step."""
   steps = 2 * jnp.finfo(z.dtype).nmant
 
   def halve(_, bracket):

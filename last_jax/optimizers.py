@@ -1,7 +1,8 @@
-"""How a learner turns a gradient into a step: the SGD family with settings as data, or any optax transformation."""
+"""Optimizers of learners: the SGD family with its settings as data, or any optax transformation."""
 
 import dataclasses
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from last_jax.types import STATIC, Array, Params
+from last_jax import affine, identity
+from last_jax.base import STATIC, Array, Params
+from last_jax.models import check_returned
 
 
-@jax.tree_util.register_dataclass
+@identity.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Sgd:
   """SGD, with heavy-ball or Nesterov momentum. Its step is affine in the gradient: w+ = drift - rate * gradient.
@@ -21,7 +24,7 @@ class Sgd:
   The numbers are leaves of a pytree, so that a sweep over them compiles once and can be vmapped.
   """
 
-  learning_rate: Array | float | None  # None: `schedule` says.
+  learning_rate: Array | float | None  # None: given by `schedule`.
   momentum: Array | float | None = None
   nesterov: bool = dataclasses.field(default=False, metadata=STATIC)
   schedule: Callable[[Array], Array] | None = dataclasses.field(default=None, metadata=STATIC)
@@ -30,64 +33,111 @@ class Sgd:
     return optax.sgd(self.schedule or self.learning_rate, self.momentum, self.nesterov)
 
   def init(self, params: Params) -> Any:
-    """The optimizer's first state."""
+    """Return the initial optimizer state."""
     return self._transformation().init(params)
 
   def update(self, gradient: Params, state: Any, params: Params) -> tuple[Params, Any]:
-    """`(updates, state)`, as optax has it."""
+    """Return `(updates, state)`, as optax does."""
     return self._transformation().update(gradient, state, params)
 
   def rate(self, state: Any) -> Array | float:
-    """How far one unit of gradient moves the parameters in the next step."""
-    now: Any = self.learning_rate
+    """Return how far one unit of gradient moves the parameters in the next step, `[]`."""
+    rate: Any = self.learning_rate
     if self.schedule is not None:
-      now = jnp.asarray(self.schedule(optax.tree.get(state, "count")), float)  # optax's schedules answer in float32.
-    return now * (1 + self.momentum) if self.nesterov and self.momentum is not None else now
+      value = check_returned("the schedule of learning_rate", self.schedule(optax.tree.get(state, "count")), ())
+      rate = jnp.asarray(value, float)  # Some of optax's schedules return float32 where float64 is enabled.
+    return rate * (1 + self.momentum) if self.nesterov and self.momentum is not None else rate
 
   def is_affine(self, params: Params) -> bool:
-    """Always: see the class."""
+    """Return True: see the class."""
     del params
     return True
 
 
-@jax.tree_util.register_dataclass
+@identity.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Optax:
-  """Any optax transformation, taken as it is."""
+  """Any optax transformation. Transformations of equal structure share compiled programs: see `identity`."""
 
   transformation: optax.GradientTransformation = dataclasses.field(metadata=STATIC)
 
   def init(self, params: Params) -> Any:
-    """The optimizer's first state."""
+    """Return the initial optimizer state."""
     return self.transformation.init(params)
 
   def update(self, gradient: Params, state: Any, params: Params) -> tuple[Params, Any]:
-    """`(updates, state)`, as optax has it."""
+    """Return `(updates, state)`, as optax does."""
     return self.transformation.update(gradient, state, params)
 
   def is_affine(self, params: Params) -> bool:
-    """Whether the step is affine in the gradient, as found by probing: SGD's kin are, Adam and clipping are not."""
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
-    leaves, structure = jax.tree.flatten(shapes)
-    return _probe_affine(self.transformation, tuple((leaf.shape, leaf.dtype) for leaf in leaves), structure)
+    """Return whether the updates are affine in the gradient: those of momentum are, those of Adam or clipping not."""
+    return affine.is_affine(self._updates, params, jax.eval_shape(self.init, params), params)
+
+  def _updates(self, gradient: Params, state: Any, params: Params) -> Params:
+    return self.update(gradient, state, params)[0]
 
 
-@functools.lru_cache(maxsize=256)
-def _probe_affine(transformation: optax.GradientTransformation, leaves: tuple, structure: Any) -> bool:
-  draw = np.random.default_rng(0)
+def from_optax(transformation: optax.GradientTransformation) -> Sgd | Optax:
+  """Return the optimizer of an optax transformation: an `Sgd` for what `optax.sgd` makes, an `Optax` for all others."""
+  for nesterov, pattern in _sgd_patterns():
+    found: dict[str, Any] = {}
+    if _match(pattern, transformation, found):
+      rate, momentum = as_float(found.get("learning_rate")), as_float(found.get("momentum"))
+      return Sgd(rate, momentum, nesterov, found.get("schedule"))
+  return Optax(transformation)
 
-  def random_tree(scale: float) -> Params:
-    return jax.tree.unflatten(structure, [jnp.asarray(scale * draw.normal(size=s), d) for s, d in leaves])
 
-  with jax.ensure_compile_time_eval():
-    params = random_tree(1.0)
-    _, state = transformation.update(random_tree(1.0), transformation.init(params), params)  # Past a first step.
-    for scale in (1e-3, 1.0, 1e3):
-      one, other = random_tree(scale), random_tree(scale)
-      middle = jax.tree.map(lambda a, b: (a + b) / 2, one, other)
-      steps = [transformation.update(gradient, state, params)[0] for gradient in (one, other, middle)]
-      for a, b, c in zip(*map(jax.tree.leaves, steps), strict=True):
-        size = float(jnp.max(jnp.abs(a)) + jnp.max(jnp.abs(b)))
-        if not np.allclose(c, (a + b) / 2, rtol=1e-4, atol=1e-4 * size):
-          return False
-  return True
+def as_float(value: Any) -> Any:
+  """Return a Python integer as a float, and anything else unchanged: settings of one type share a compiled program."""
+  return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+# --- Recognition of optax.sgd, by comparison with what it makes for placeholders.
+
+
+@dataclasses.dataclass
+class _Number:
+  """A placeholder for a number, times a sign: optax stores the learning rate times -1."""
+
+  name: str
+  sign: int = 1
+
+  def __rmul__(self, sign: int) -> "_Number":
+    return _Number(self.name, sign * self.sign)
+
+
+def _schedule(count: Array) -> Array:
+  """A placeholder for a schedule."""
+  raise NotImplementedError
+
+
+@functools.cache
+def _sgd_patterns() -> list[tuple[bool, optax.GradientTransformation]]:
+  """The transformations that `optax.sgd` makes for placeholders, each with whether it is Nesterov's."""
+  rates: tuple[Any, ...] = (_Number("learning_rate"), _schedule)
+  settings: tuple[Any, ...] = ((None, False), (_Number("momentum"), False), (_Number("momentum"), True))
+  return [(nesterov, optax.sgd(rate, momentum, nesterov)) for rate in rates for momentum, nesterov in settings]
+
+
+def _match(pattern: Any, value: Any, found: dict[str, Any]) -> bool:
+  """Return whether the value has the structure of the pattern; `found` receives the values of the placeholders."""
+  if isinstance(pattern, _Number):
+    found[pattern.name] = pattern.sign * value if _is_real_scalar(value) else None
+    return found[pattern.name] is not None
+  if pattern is _schedule:
+    found["schedule"] = value
+    return callable(value)
+  if type(pattern) is not type(value):
+    return False
+  if isinstance(pattern, tuple):
+    return len(pattern) == len(value) and all(_match(*both, found) for both in zip(pattern, value, strict=True))
+  if isinstance(pattern, types.FunctionType) and pattern.__code__ == value.__code__:
+    cells, others = (tuple(cell.cell_contents for cell in f.__closure__ or ()) for f in (pattern, value))
+    return pattern.__globals__ is value.__globals__ and _match(cells, others, found)
+  return identity.key_of(pattern) == identity.key_of(value)
+
+
+def _is_real_scalar(value: Any) -> bool:
+  if isinstance(value, (np.generic, np.ndarray, jax.Array)):
+    return value.shape == () and jnp.issubdtype(value.dtype, jnp.floating)
+  return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,26 +1,44 @@
-"""The random examples that the loop proposes to teachers, in a module of its own for teachers who look ahead."""
+"""The random examples that the loop proposes to teachers, in a module of its own for teachers that look ahead."""
 
 import jax
 import jax.numpy as jnp
 
-from last_jax.types import Array, Key
+from last_jax.base import Array, Key
 
 
-def propose(key: Key, steps: Array, batch_size: int, pool_size: int) -> Array:
-  """The random examples of iterations `steps [t]`, `[t, m]`: each depends on the key and its own number alone.
+def propose(key: Key, start: Array, count: int, batch_size: int, pool_size: int) -> Array:
+  """Return the random examples of iterations `start .. start + count - 1`, `[count, m]`.
 
-  One hash per example: the bits that `fold_in` makes are used as random numbers, not as keys. `jax.random.randint` with
-  a key per step does the same in some forty times the time, which would be most of a student's step.
+  Each depends on the key and its own number alone. One hash per example: the bits that `fold_in` makes are used as
+  random numbers, not as keys. `jax.random.randint` with a key per step takes some forty times as long, which would be
+  most of a student's step.
   """
-  number = steps[:, None] * batch_size + jnp.arange(batch_size)[None]
-  folded = jax.vmap(jax.vmap(lambda i: jax.random.fold_in(key, i)))(number.astype(jnp.uint32))
-  return _scale_down(jax.random.key_data(folded)[..., 0], pool_size)
+  # Draws are numbered start * m + i in 64 bits: after 2^32 of them the key changes rather than repeat them.
+  high, low = _multiply(start.astype(jnp.uint32), batch_size)
+  number = low + jnp.arange(count * batch_size, dtype=jnp.uint32)
+
+  def draw(high: Array) -> Array:
+    later = jax.random.fold_in(jax.random.fold_in(key, high), 1)
+    own = jax.lax.select(high == 0, key, later)
+    folded = jax.vmap(lambda i: jax.random.fold_in(own, i))(number)
+    return jax.random.key_data(folded)[:, 0]
+
+  bits = jax.lax.cond(
+    number[-1] < low,
+    lambda: jnp.where(number < low, draw(high + 1), draw(high)),
+    lambda: draw(high),
+  )
+  return _scale_down(bits, pool_size).reshape(count, batch_size)
+
+
+def _multiply(a: Array, b: int) -> tuple[Array, Array]:
+  """Return the high and the low 32 bits of a product, in 32-bit arithmetic."""
+  a_high, a_low, b_high, b_low = a >> 16, a & 0xFFFF, jnp.uint32(b >> 16), jnp.uint32(b & 0xFFFF)
+  middle = a_high * b_low + ((a_low * b_low) >> 16)
+  other = a_low * b_high + (middle & 0xFFFF)
+  return a_high * b_high + (middle >> 16) + (other >> 16), a * jnp.uint32(b)
 
 
 def _scale_down(bits: Array, size: int) -> Array:
-  """floor(bits * size / 2^32), in 32-bit arithmetic: uniform below `size`, but for one part in 2^32 / size."""
-  bits_high, bits_low = bits >> 16, bits & 0xFFFF
-  size_high, size_low = jnp.uint32(size >> 16), jnp.uint32(size & 0xFFFF)
-  middle = bits_high * size_low + ((bits_low * size_low) >> 16)
-  other = bits_low * size_high + (middle & 0xFFFF)
-  return (bits_high * size_high + (middle >> 16) + (other >> 16)).astype(jnp.int32)
+  """Return floor(bits * size / 2^32): uniform below `size`, except for one part in 2^32 / size."""
+  return _multiply(bits, size)[0].astype(jnp.int32)

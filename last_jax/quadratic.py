@@ -2,55 +2,119 @@
 
     minimise over y in the set:   ⟨d, matrix d⟩ + 2 ⟨linear, d⟩,    d = y - at,   y = m labels of length K
 
-Of several minimisers the one nearest to `at` is taken (to rounding), so a label that has no effect stays as it is.
-Every solver is differentiable: what was found by iteration has the derivative of the condition that it meets.
+Of several minimisers the one nearest to `at` is taken (to rounding), so a label without effect does not change. No
+solver returns labels that are worse than `at` projected into the set, nor labels that are not finite. Every solver is
+differentiable: a solution found by iteration has the derivative of the condition that it meets. Each returns a
+`Certificate` beside the labels, whose residual `residual` defines; nothing is computed for it where it is not used.
 """
 
 import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax.types import Array
+from last_jax.base import Array, Certificate
 
 # Projects labels [m, K] onto the set, each on its own.
 BatchProjection = Callable[[Array], Array]
 
-_ROUNDS = 200  # Of the iteration for general sets. A handful is enough but for the hardest problems.
+_ROUNDS = 200  # Of the iteration for general sets. A handful is enough except for the hardest problems.
 _STEPS_PER_ROUND = 15
 _OVER_RELAXATION = 1.6
 _NEWTON_STEPS = 3  # Tried after each round.
 _MAX_SWEEPS = 20  # Of coordinate descent over one-hot batches.
+_LONGEST_STEP = 1e6  # Of a gradient step before a projection, relative to the labels: see `residual`.
 
 
 class Quadratic(NamedTuple):
-  """How G changes around the labels `at`: G(y) - G(at) = ⟨d, matrix d⟩ + 2 ⟨linear, d⟩, with d = y - at."""
+  """G around the labels `at`: G(y) - G(at) = scale^2 (⟨d, matrix d⟩ + 2 ⟨linear, d⟩), with d = y - at.
+
+  The scale has no influence on the minimiser. It keeps the squares of very small and very large steps representable.
+  """
 
   at: Array  # [m, K]
   matrix: Array  # [m, K, m, K], symmetric, positive semidefinite.
   linear: Array  # [m, K]
+  scale: Array | float = 1.0  # []
 
   def change(self, labels: Array) -> Array:
-    """G(labels) - G(at), `[m, K] -> []`."""
+    """Return G(labels) - G(at), `[m, K] -> []`."""
+    return self.scale * self.scale * self.scaled_change(labels)
+
+  def scaled_change(self, labels: Array) -> Array:
+    """Return (G(labels) - G(at)) / scale^2, `[m, K] -> []`."""
     d = labels - self.at
     return jnp.einsum("ik,ikjl,jl->", d, self.matrix, d) + 2 * jnp.sum(self.linear * d)
 
+  def gradient(self, labels: Array) -> Array:
+    """Return half the gradient of `scaled_change`, `[m, K] -> [m, K]`."""
+    return jnp.einsum("ikjl,jl->ik", self.matrix, labels - self.at) + self.linear
+
 
 def safe_divide(numerator: Array, denominator: Array) -> Array:
-  """Zero where the denominator is zero, also for the derivative: an example with x = 0 keeps its label."""
+  """Return the quotient, and zero (with derivative zero) where the denominator is zero: x = 0 changes no label."""
   zero = denominator == 0
   return jnp.where(zero, 0.0, numerator / jnp.where(zero, 1.0, denominator))
 
 
-def minimise_free(quadratic: Quadratic) -> Array:
-  """The minimiser over all labels that is nearest to `at`, `[m, K]`."""
+def power_of_two(values: Array) -> Array:
+  """Return the power of two that is next below the largest magnitude in `values [...]`, or 1 if all are zero: `[]`.
+
+  Dividing by it rounds nothing, and the squares of the quotients neither overflow nor vanish.
+  """
+  largest = jnp.max(jnp.abs(jax.lax.stop_gradient(values)))
+  usable = (largest > 0) & jnp.isfinite(largest)
+  mantissa, _ = jnp.frexp(jnp.where(usable, largest, 1.0))  # In [1/2, 1).
+  return jnp.where(usable, 0.5 * largest / mantissa, 1.0)
+
+
+def _norm(values: Array) -> Array:
+  """Return the Euclidean norm of all entries, without overflow or underflow of their squares: `[]`."""
+  size = power_of_two(values)
+  return size * jnp.linalg.norm((values / size).reshape(-1))
+
+
+def residual(quadratic: Quadratic, project: BatchProjection, labels: Array) -> Array:
+  """Return the relative optimality residual of `labels [m, K]`, the natural map of the problem: `[]`.
+
+      ‖y - P(y - ∇G(y) / L)‖ / (1 + ‖y‖),     L = max(‖∇²G‖, 1e-6 ‖∇G(y)‖ / (1 + ‖y‖))
+
+  It is zero at minimisers and nowhere else, and does not depend on the scale of G. ‖∇²G‖ is the Frobenius norm, a bound
+  of the largest eigenvalue; the second bound keeps y - ∇G / L within a million times the size of the labels.
+  """
+  quadratic, labels = jax.lax.stop_gradient((quadratic, labels))
+  step = safe_divide(quadratic.gradient(labels), _bound(quadratic, labels))
+  return _norm(labels - project(labels - step)) / (1 + _norm(labels))
+
+
+def _bound(quadratic: Quadratic, labels: Array) -> Array:
+  """Return L of `residual`, for half the quadratic without its scale: `[]`."""
+  gradient = _norm(quadratic.gradient(labels))
+  return jnp.maximum(_norm(quadratic.matrix), gradient / (_LONGEST_STEP * (1 + _norm(labels))))
+
+
+def solved_directly(labels: Array, road: str, *, exact: bool = True) -> Certificate:
+  """Return the certificate of labels that were found without iteration, up to rounding."""
+  return Certificate(residual=jnp.zeros((), labels.dtype), iterations=jnp.zeros((), int), exact=exact, road=road)
+
+
+# --- Solvers.
+
+
+def minimise_free(quadratic: Quadratic) -> tuple[Array, Certificate]:
+  """Return the minimiser over all labels that is nearest to `at`, `[m, K]`."""
+  _check(quadratic)
   at, size = quadratic.at, quadratic.at.size
   matrix, linear = quadratic.matrix.reshape(size, size), quadratic.linear.reshape(size)
   if size == 1:
-    return at - safe_divide(linear, matrix[0]).reshape(at.shape)
+    labels = at - safe_divide(linear, matrix[0]).reshape(at.shape)
+    return jnp.where(jnp.isfinite(labels), labels, at), solved_directly(at, "closed form")
+  curvature, slope = power_of_two(matrix), power_of_two(linear)
+  matrix, linear = matrix / curvature, linear / slope
   inverse = jax.lax.stop_gradient(_pseudo_inverse(matrix))
   step = jax.lax.stop_gradient(-inverse @ linear)
   source = jax.lax.stop_gradient(inverse @ step)  # step = matrix @ source: it has no part without effect on G.
@@ -58,7 +122,17 @@ def minimise_free(quadratic: Quadratic) -> Array:
   # Refines the step, and is what autodiff sees: how the answer moves, and how the directions without effect turn.
   step = step - inverse @ (matrix @ step + linear)
   step = step + matrix @ source - within @ (matrix @ source)
-  return at + step.reshape(at.shape)
+  labels = at + (step * (slope / curvature)).reshape(at.shape)
+  better = (step @ (matrix @ step) + 2 * linear @ step <= 0) & jnp.all(jnp.isfinite(labels))
+  labels = jnp.where(better, labels, at)
+  left = residual(quadratic, lambda y: y, labels)
+  return labels, Certificate(residual=left, iterations=jnp.zeros((), int), exact=True, road="linear solve")
+
+
+def _check(quadratic: Quadratic) -> None:
+  chex.assert_rank(quadratic.at, 2)
+  chex.assert_equal_shape([quadratic.at, quadratic.linear])
+  chex.assert_shape(quadratic.matrix, quadratic.at.shape * 2)
 
 
 def _pseudo_inverse(matrix: Array) -> Array:
@@ -68,19 +142,24 @@ def _pseudo_inverse(matrix: Array) -> Array:
   return (vectors * inverse[None]) @ vectors.T
 
 
-def minimise(quadratic: Quadratic, project: BatchProjection) -> Array:
-  """The minimiser over a convex set, known by its projection: `[m, K]`.
+def minimise(quadratic: Quadratic, project: BatchProjection) -> tuple[Array, Certificate]:
+  """Return the minimiser over a convex set, given by its projection: `[m, K]`.
 
   One number to choose: the projection of the free minimiser. Otherwise ADMM (which needs one eigendecomposition and
   then only products and projections) comes near, and a semismooth Newton step on the optimality condition
   z = P(z - gradient) lands: once the active constraints are known it is exact, so a few rounds suffice.
   """
+  _check(quadratic)
+  start = project(quadratic.at)
   if quadratic.at.size == 1:
-    return project(minimise_free(quadratic))
-  problem = _normalise(quadratic)
+    step = safe_divide(quadratic.linear, quadratic.matrix.reshape(1, 1))
+    far = float(jnp.finfo(step.dtype).max) ** 0.45  # Projections may square it.
+    labels = project(quadratic.at - jnp.clip(step, -far, far))
+    return jnp.where(jnp.isfinite(labels), labels, start), solved_directly(labels, "closed form")
+  problem = _normalise(quadratic, start)
 
   def miss(labels: Array) -> Array:
-    return labels - project(labels - _gradient(problem, labels))
+    return labels - project(labels - problem.gradient(labels))
 
   def solve_linear(push: Callable[[Array], Array], goal: Array) -> Array:
     basis = jnp.eye(goal.size, dtype=goal.dtype).reshape(goal.size, *goal.shape)
@@ -88,32 +167,32 @@ def minimise(quadratic: Quadratic, project: BatchProjection) -> Array:
     return jnp.linalg.solve(matrix, goal.ravel()).reshape(goal.shape)
 
   # The derivative of the answer follows from the condition that it meets: nothing is computed for it until it is asked.
-  return jax.lax.custom_root(
-    miss, project(quadratic.at), lambda _, start: _iterate(problem, project, start), solve_linear
+  labels, rounds = jax.lax.custom_root(
+    miss, start, lambda _, start: _iterate(problem, project, start), solve_linear, has_aux=True
   )
+  # False, too, where a label is not a number.
+  better = problem.scaled_change(labels) <= problem.scaled_change(start)
+  labels = jnp.where(better, labels, start)
+  left = residual(quadratic, project, labels)
+  return labels, Certificate(residual=left, iterations=rounds.astype(int), exact=True, road="splitting and Newton")
 
 
-def _normalise(quadratic: Quadratic) -> Quadratic:
-  """Scaled to a largest eigenvalue of one, with a trace of curvature everywhere.
+def _normalise(quadratic: Quadratic, start: Array) -> Quadratic:
+  """Return the problem divided by L of `residual`, with a trace of curvature everywhere.
 
   The trace makes the minimiser unique: the one nearest to `at`, where the quadratic itself does not decide.
   """
-  at, size = quadratic.at, quadratic.at.size
-  matrix = quadratic.matrix.reshape(size, size)
-  largest = jax.lax.stop_gradient(jnp.linalg.norm(matrix))  # Frobenius: an upper bound, and smooth.
-  trace = size * jnp.finfo(at.dtype).eps * jnp.eye(size, dtype=at.dtype)
-  matrix = safe_divide(matrix, largest) + trace
-  return Quadratic(at, matrix.reshape(quadratic.matrix.shape), safe_divide(quadratic.linear, largest))
-
-
-def _gradient(problem: Quadratic, labels: Array) -> Array:
-  return jnp.einsum("ikjl,jl->ik", problem.matrix, labels - problem.at) + problem.linear
+  at, matrix = quadratic.at, quadratic.matrix
+  bound, largest = jax.lax.stop_gradient((_bound(quadratic, start), _norm(matrix)))
+  trace = at.size * jnp.finfo(at.dtype).eps * jnp.eye(at.size, dtype=at.dtype).reshape(matrix.shape)
+  matrix = safe_divide(matrix, bound) + safe_divide(largest, bound) * trace
+  return Quadratic(at, matrix, safe_divide(quadratic.linear, bound))
 
 
 def _newton(problem: Quadratic, project: BatchProjection, labels: Array) -> tuple[Array, Array]:
-  """One semismooth Newton step on z = P(z - gradient), projected back onto the set; and how far `labels` missed it."""
+  """Return one semismooth Newton step on z = P(z - gradient), projected into the set, and the miss of `labels`."""
   (batch, width), size = labels.shape, labels.size
-  moved = labels - _gradient(problem, labels)
+  moved = labels - problem.gradient(labels)
   # Labels are projected one by one, so K derivatives, each of all labels at once, give all K x K blocks.
   directions = jnp.broadcast_to(jnp.eye(width, dtype=labels.dtype)[:, None], (width, batch, width))
   projected, push = jax.linearize(project, moved)
@@ -136,8 +215,8 @@ class _Progress(NamedTuple):
   rounds: Array  # []
 
 
-def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> Array:
-  """ADMM in rounds, a Newton step tried after each, until the residual is down to rounding."""
+def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> tuple[Array, Array]:
+  """Return labels and the rounds `[]` taken: ADMM, Newton steps tried after each round, until rounding is reached."""
   shape, size, dtype = start.shape, start.size, start.dtype
   values, vectors = jnp.linalg.eigh(problem.matrix.reshape(size, size))
   offset = problem.linear.reshape(size)
@@ -154,7 +233,7 @@ def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> Arra
     return progress._replace(labels=labels, dual=dual), (primal_miss, dual_miss)
 
   def newton_step(progress: _Progress, _):
-    """Judges `trial` and moves it on."""
+    """Judge `trial` and move it."""
     moved, miss = _newton(problem, project, progress.trial)
     best = jnp.where(miss < progress.best_miss, progress.trial, progress.best)
     return progress._replace(trial=moved, best=best, best_miss=jnp.minimum(miss, progress.best_miss)), None
@@ -181,26 +260,30 @@ def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> Arra
     return (progress.best_miss > tolerance) & (progress.rounds < _ROUNDS)
 
   penalty = jnp.full((), 0.05, dtype)
-  dual = -_gradient(problem, start) / penalty  # What the dual would be if `start` were the answer.
+  dual = -problem.gradient(start) / penalty  # The dual if `start` were the answer.
   first = _Progress(start, dual, penalty, start, start, jnp.full((), jnp.inf, dtype), jnp.zeros((), int))
-  return jax.lax.while_loop(unfinished, one_round, first).best
+  last = jax.lax.while_loop(unfinished, one_round, first)
+  return last.best, last.rounds.astype(dtype)  # `custom_root` differentiates all that it returns: no integers.
 
 
-def minimise_discrete(quadratic: Quadratic, class_labels: Array, max_combinations: int) -> Array:
-  """The best labelling of a batch with class labels `[C, K]` only: `[m, K]`.
+def minimise_discrete(quadratic: Quadratic, class_labels: Array, max_combinations: int) -> tuple[Array, Certificate]:
+  """Return the best labelling of a batch with class labels `[C, K]` only: `[m, K]`.
 
   Enumerates all C^m labellings up to `max_combinations`; beyond, coordinate descent from the labelling nearest `at`.
   """
+  _check(quadratic)
+  chex.assert_shape(class_labels, (None, quadratic.at.shape[1]))
   batch, classes = quadratic.at.shape[0], class_labels.shape[0]
   offsets = class_labels[None] - quadratic.at[:, None]  # [m, C, K], each class's label as a step d.
   linear = 2 * jnp.einsum("ik,ick->ic", quadratic.linear, offsets)
   pairs = jnp.einsum("ick,ikjl,jel->icje", offsets, quadratic.matrix, offsets)  # [m, C, m, C]
   nearest = jnp.argmin(jnp.sum(offsets**2, -1), 1)
   if classes**batch <= max_combinations:
-    chosen = _enumerate(linear, pairs, nearest)
-  else:
-    chosen = _descend(linear, pairs, nearest)
-  return class_labels[chosen]
+    labels = class_labels[_enumerate(linear, pairs, nearest)]
+    return labels, solved_directly(labels, "enumeration")
+  chosen, sweeps = _descend(linear, pairs, nearest)
+  left = jnp.zeros((), class_labels.dtype)
+  return class_labels[chosen], Certificate(residual=left, iterations=sweeps, exact=False, road="coordinate descent")
 
 
 def _enumerate(linear: Array, pairs: Array, nearest: Array) -> Array:
@@ -210,13 +293,13 @@ def _enumerate(linear: Array, pairs: Array, nearest: Array) -> Array:
   values = jnp.sum(linear[rows, combinations], 1)
   left, right = combinations[:, :, None], combinations[:, None, :]
   values = values + jnp.sum(pairs[rows[:, None], left, rows[None], right], (1, 2))
-  # Among equals the labelling with most labels at the ground truth, so that x = 0 keeps its label.
-  lowest = jnp.min(values)
-  kept = jnp.sum(combinations == nearest[None], 1)
-  return jnp.asarray(combinations)[jnp.argmax(jnp.where(values <= lowest, kept, -1))]
+  values = jnp.where(jnp.isnan(values), jnp.inf, values)
+  # Among equals the labelling with most labels at the ground truth, so that x = 0 changes no label.
+  unchanged = jnp.sum(combinations == nearest[None], 1)
+  return jnp.asarray(combinations)[jnp.argmax(jnp.where(values <= jnp.min(values), unchanged, -1))]
 
 
-def _descend(linear: Array, pairs: Array, nearest: Array) -> Array:
+def _descend(linear: Array, pairs: Array, nearest: Array) -> tuple[Array, Array]:
   batch, classes = linear.shape
   rows = jnp.arange(batch)
 
@@ -233,4 +316,5 @@ def _descend(linear: Array, pairs: Array, nearest: Array) -> Array:
     return new, jnp.any(new != chosen), sweeps + 1
 
   state = (nearest, jnp.array(True), jnp.zeros((), int))
-  return jax.lax.while_loop(lambda s: s[1] & (s[2] < _MAX_SWEEPS), sweep, state)[0]
+  chosen, _, sweeps = jax.lax.while_loop(lambda s: s[1] & (s[2] < _MAX_SWEEPS), sweep, state)
+  return chosen, sweeps

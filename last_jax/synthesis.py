@@ -9,40 +9,64 @@ once, then solve that quadratic exactly. Three roads lead to it, each tested aga
 - `linear.closed_form_labels`: a linear learner shown one example; the label is a projection.
 - `linear.quadratic_of_batch`: a linear learner shown a batch; the quadratic from inner products of the examples.
 - `quadratic_of_step`: any learner; the quadratic by autodiff.
+
+Labels come with a `Certificate`: the road taken, whether they are a global optimum, and the residual that is left.
 """
 
+import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, overload
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
 
 from last_jax import checks, linear, quadratic
+from last_jax.base import Array, Certificate, Params, Student
 from last_jax.constraints import Constraint, none
 from last_jax.learners import Learner
 from last_jax.linear import Geometry
 from last_jax.losses import Loss
 from last_jax.margin import ScalarMap
-from last_jax.quadratic import Quadratic, safe_divide
-from last_jax.types import Array, Params, Student
+from last_jax.quadratic import Quadratic, power_of_two, safe_divide
 
 _GAUSS_NEWTON_STEPS = 10  # Where the step is not affine in the label (Adam): linearizations, each with a line search.
 _LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 
 
 def squared_distance(params: Params, target: Params, layer_weights: Any = None) -> Array:
-  """||w - w*||^2, each leaf weighted by its entry in `layer_weights`, a prefix of the parameters' tree (None: by 1)."""
+  """Return ||w - w*||^2 `[]`, each leaf weighted by `layer_weights`, a prefix of the parameters' tree (None: 1)."""
   # Flat before the difference: on a CPU, XLA sums the squares of [d, 1] arrays several times as slowly as of [d].
   squares = jax.tree.map(lambda w, goal: jnp.sum((jnp.ravel(w) - jnp.ravel(goal)) ** 2), params, target)
   weights = _broadcast_weights(layer_weights, squares)
   return jax.tree.reduce(jnp.add, jax.tree.map(jnp.multiply, weights, squares))
 
 
+def distance(params: Params, target: Params, layer_weights: Any = None) -> Array:
+  """Return ||w - w*|| `[]`, whose derivative at the target is zero."""
+  square = squared_distance(params, target, layer_weights)
+  zero = square == 0
+  return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, square)))
+
+
 def _broadcast_weights(layer_weights: Any, params: Params) -> Params:
   if layer_weights is None:
     return jax.tree.map(lambda _: 1.0, params)
   return jax.tree.map(lambda weight, layer: jax.tree.map(lambda _: weight, layer), layer_weights, params)
+
+
+@overload
+def synthesize_labels(
+  learner: Learner, params: Params, target: Params, x: Array, y: Array, constraint: Constraint | None = None, *,
+  opt_state: Any = None, layer_weights: Any = None, with_certificate: Literal[False] = False,
+) -> Array: ...  # fmt: skip
+@overload
+def synthesize_labels(
+  learner: Learner, params: Params, target: Params, x: Array, y: Array, constraint: Constraint | None = None, *,
+  opt_state: Any = None, layer_weights: Any = None, with_certificate: Literal[True],
+) -> tuple[Array, Certificate]: ...  # fmt: skip
 
 
 def synthesize_labels(
@@ -55,22 +79,24 @@ def synthesize_labels(
   *,
   opt_state: Any = None,
   layer_weights: Any = None,
-) -> Array:
-  """The labels that bring `params` nearest to `target` in one step on the batch `x`. Pure; the heart of the package.
+  with_certificate: bool = False,
+) -> Array | tuple[Array, Certificate]:
+  """Return the labels that bring `params` nearest to `target` in one step on the batch `x`. A pure function.
 
   Args:
-    learner: whose step it is.
-    params: w, where the student is.
-    target: w*, where it should go.
+    learner: the learner that takes the step.
+    params: w, the student's parameters.
+    target: w*, the parameters to reach.
     x: `[m, ...]` examples, shown together in one step.
-    y: their ground truth: `[m]` class ids or real targets, or `[m, K]` label vectors. Where labels make no difference
-      (x = 0, or a direction of label space without effect), the ground truth is kept.
+    y: their ground truth: `[m]` class ids or real targets, or `[m, K]` label vectors. Of labels with the same effect
+      (x = 0, or a direction of label space without effect), those nearest to the ground truth are chosen.
     constraint: the set to choose from; `constraints.none()` unless given.
     opt_state: the optimizer's state (momentum); a fresh one unless given.
     layer_weights: M, weights of parts of the parameters, as a prefix of their tree: {"layer_0": beta, "layer_1": 1.0}.
+    with_certificate: whether to return a `Certificate` too.
 
   Returns:
-    `[m, K]` labels.
+    `[m, K]` labels, or labels and their certificate.
   """
   x, y = jnp.asarray(x), jnp.asarray(y)
   x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
@@ -84,7 +110,8 @@ def synthesize_labels(
   student = learner.start(params)
   student = student if opt_state is None else student._replace(opt_state=opt_state)
   constraint = none() if constraint is None else constraint
-  return _greedy_labels(learner, student, target, x, learner.encode(x, y), constraint, layer_weights=layer_weights)
+  problem = (learner, student, target, x, learner.encode(x, y), constraint)
+  return _greedy_labels(*problem, layer_weights=layer_weights, with_certificate=bool(with_certificate))
 
 
 def greedy_labels(
@@ -97,19 +124,23 @@ def greedy_labels(
   *,
   layer_weights: Any = None,
   known: Geometry | None = None,
-) -> Array:
-  """As `synthesize_labels`, for a student, `truth [m, K]`, and a geometry of `x` that may be known already."""
+) -> tuple[Array, Certificate]:
+  """Return labels `[m, K]` as `synthesize_labels` does, for a student, `truth [m, K]`, and a known geometry of `x`."""
   if constraint.project is None and not constraint.discrete and constraint.radius is not None:
     raise ValueError(f"constraint {constraint.name!r} has a radius but no projection")
+  chex.assert_rank(truth, 2)
+  chex.assert_equal_shape_prefix([x, truth], 1)
   batch, width = truth.shape
   outputs = learner.apply(student.params, x)
+  chex.assert_equal_shape([outputs, truth])
   if learner.is_linear and layer_weights is None:
     known = linear.geometry(learner, target, x) if known is None else known
     if batch == 1 and linear.is_projection(learner, constraint):
-      return linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known)
+      labels = linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known)
+      return labels, quadratic.solved_directly(labels, "closed form")
 
   def expand(gradients: Array, slopes: Array, at: Array) -> Quadratic:
-    """G around `at`, from u `[m, K]` and du/dat `[m, K, K]`."""
+    """Return G around `at`, from u `[m, K]` and du/dat `[m, K, K]`."""
     if known is not None:
       return linear.quadratic_of_batch(learner, student, x, outputs, gradients, slopes, at, known)
     return quadratic_of_step(learner, student, target, x, gradients, slopes, at, layer_weights)
@@ -124,13 +155,17 @@ def greedy_labels(
   if affine_step and learner.loss.scalar_map is not None:
     return _labels_through_map(learner, learner.loss.scalar_map, outputs, truth, constraint, expand)
 
-  def distance(labels: Array) -> Array:
+  def distance_after(labels: Array) -> Array:
     return squared_distance(learner.step(student, x, labels).params, target, layer_weights)
 
-  return labels_numerically(learner, constraint, expand_in_labels, distance, outputs, truth)
+  return labels_numerically(learner, constraint, expand_in_labels, distance_after, outputs, truth)
 
 
-_greedy_labels = jax.jit(greedy_labels)  # For callers who do not compile: learner and constraint are pytrees.
+@functools.partial(jax.jit, static_argnames="with_certificate")  # Learner and constraint are pytrees.
+def _greedy_labels(*problem: Any, layer_weights: Any = None, with_certificate: bool = False) -> Any:
+  """Return `greedy_labels`, compiled, for callers who do not compile; without a certificate none is computed."""
+  labels, certificate = greedy_labels(*problem, layer_weights=layer_weights)
+  return (labels, certificate) if with_certificate else labels
 
 
 # --- The quadratic of a step, and its minimiser over a set.
@@ -146,36 +181,46 @@ def quadratic_of_step(
   at: Array,
   layer_weights: Any = None,
 ) -> Quadratic:
-  """G around `at` for any learner: the step's derivative in the labels, by autodiff.
+  """Return G around `at [m, K]` for any learner: the step's derivative in the labels, by autodiff.
 
   Args:
     gradients: `[m, K]` u at `at`.
     slopes: `[m, K, K]` du/dy at `at`.
   """
   batch, width = at.shape
+  chex.assert_shape([gradients, slopes], [(batch, width), (batch, width, width)])
+  _, pull_batch = jax.vjp(lambda params: learner.apply(params, x), student.params)
+  (gradient,) = pull_batch(gradients / batch)
+  after, derivative = jax.linearize(lambda g: learner.update(student, g).params, gradient)
+  affine = learner.optimizer.is_affine(student.params)
 
-  def pull_back(x_one: Array, gradient: Array, slope: Array) -> tuple[Params, Params]:
+  def push(tangent: Params) -> Params:
+    moved = derivative(tangent)
+    # Adam has no derivative at a gradient of zero.
+    return moved if affine else jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), moved)
+
+  # How far one unit of gradient moves the parameters is taken out of the columns before they are squared.
+  moved = jax.tree.leaves(push(jax.tree.map(jnp.ones_like, gradient)))
+  scale = power_of_two(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in moved]))
+
+  def column(x_one: Array, slope: Array) -> Params:
     _, pull = jax.vjp(lambda params: learner.apply(params, x_one[None])[0], student.params)
-    return pull(gradient / batch)[0], jax.vmap(lambda column: pull(column / batch)[0])(slope.T)
+    return push(pull(slope / (batch * scale))[0])
 
-  per_example, directions = jax.vmap(pull_back)(x, gradients, slopes)  # Leaves [m, ...] and [m, K, ...].
-  gradient = jax.tree.map(lambda leaf: jnp.sum(leaf, 0), per_example)
-  after, push = jax.linearize(lambda g: learner.update(student, g).params, gradient)
-  columns = jax.vmap(jax.vmap(push))(directions)  # dw+/dy, leaves [m, K, ...].
-  error = optax.tree.sub(after, target)
-  weights = _broadcast_weights(layer_weights, error)
-
-  def contribution(weight: Any, column: Array, error: Array) -> tuple[Array, Array]:
-    flat = column.reshape(batch * width, -1)
-    return weight * flat @ flat.T, weight * flat @ error.reshape(-1)
-
-  parts = jax.tree.leaves(jax.tree.map(contribution, weights, columns, error), is_leaf=lambda p: isinstance(p, tuple))
-  matrix, linear = (sum(values) for values in zip(*parts, strict=True))
-  return Quadratic(at, matrix.reshape(batch, width, batch, width), linear.reshape(batch, width))
+  columns = jax.vmap(jax.vmap(column, (None, 1)))(x, slopes)  # dw+/dy / scale, leaves [m, K, ...].
+  rows = [leaf.reshape(batch * width, -1) for leaf in jax.tree.leaves(columns)]
+  errors = [leaf.reshape(-1) for leaf in jax.tree.leaves(optax.tree.sub(after, target))]
+  weights = jax.tree.leaves(_broadcast_weights(layer_weights, target))
+  matrix = sum(weight * flat @ flat.T for weight, flat in zip(weights, rows, strict=True))
+  linear = sum(weight * flat @ error for weight, flat, error in zip(weights, rows, errors, strict=True))
+  return Quadratic(at, matrix.reshape(at.shape * 2), (linear / scale).reshape(at.shape), scale)
 
 
-def best_labels(loss: Loss, constraint: Constraint, problem: Quadratic, outputs: Array, truth: Array) -> Array:
-  """The minimiser of the quadratic over the constraint set, `[m, K]`."""
+def best_labels(
+  loss: Loss, constraint: Constraint, problem: Quadratic, outputs: Array, truth: Array
+) -> tuple[Array, Certificate]:
+  """Return the minimiser of the quadratic over the constraint set, `[m, K]`."""
+  chex.assert_equal_shape([problem.at, outputs, truth])
   if constraint.discrete:
     return quadratic.minimise_discrete(problem, loss.class_labels_like(truth), constraint.max_combinations)
   if constraint.project is None:
@@ -186,8 +231,10 @@ def best_labels(loss: Loss, constraint: Constraint, problem: Quadratic, outputs:
   return quadratic.minimise(problem, project)
 
 
-def _minimise_on_segment(problem: Quadratic, project: quadratic.BatchProjection, class_labels: Array) -> Array:
-  """Mixtures of two classes are (1 - t, t): one number per example, in an interval, instead of two."""
+def _minimise_on_segment(
+  problem: Quadratic, project: quadratic.BatchProjection, class_labels: Array
+) -> tuple[Array, Certificate]:
+  """Minimise over mixtures of two classes, (1 - t, t): one number per example, in an interval, instead of two."""
   direction = class_labels[1] - class_labels[0]
   # The ends of the set, as shares t, are where it meets the ends of the segment.
   low = project(jnp.broadcast_to(class_labels[0], problem.at.shape))[:, 1:]
@@ -201,8 +248,9 @@ def _minimise_on_segment(problem: Quadratic, project: quadratic.BatchProjection,
     jnp.einsum("ikjl,k,l->ij", problem.matrix, direction, direction)[:, None, :, None],
     (slope @ direction)[:, None],
   )
-  best = quadratic.minimise(reduced, lambda t: jnp.clip(t, low, high))
-  return class_labels[:1] + best * direction[None]
+  best, certificate = quadratic.minimise(reduced, lambda t: jnp.clip(t, low, high))
+  labels = class_labels[:1] + best * direction[None]
+  return labels, dataclasses.replace(certificate, residual=quadratic.residual(problem, project, labels))
 
 
 # --- Where the step is not affine in the label.
@@ -215,8 +263,11 @@ def _labels_through_map(
   truth: Array,
   constraint: Constraint,
   expand: Callable[[Array, Array, Array], Quadratic],
-) -> Array:
-  """Scalar labels whose u is not affine in them: G is quadratic in u, so choose u, then the label that gives it."""
+) -> tuple[Array, Certificate]:
+  """Return scalar labels whose u is not affine in them: G is quadratic in u, so choose u, then a label that gives it.
+
+  The certificate is that of the problem in u, at the u of the labels.
+  """
   gradients = jax.vmap(learner.loss.output_gradient)(outputs, truth)
   problem = expand(gradients, jnp.ones((*truth.shape, 1), truth.dtype), gradients)
   if constraint.discrete:
@@ -230,14 +281,19 @@ def _labels_through_map(
     far = jnp.full_like(truth, jnp.sqrt(jnp.finfo(truth.dtype).max))
     low, high = project(-far), project(far)
   least, most = through.reachable(outputs, low, high)
-  best = quadratic.minimise(problem, lambda u: jnp.clip(u, least, most))
+  best, certificate = quadratic.minimise(problem, lambda u: jnp.clip(u, least, most))
   labels = through.label_of(best, outputs, low, high, truth)
-  unmoved = jnp.abs(best - gradients) == 0  # An example without effect keeps its label as it is.
-  return jnp.where(unmoved & (truth >= low) & (truth <= high), truth, labels)
+  unmoved = jnp.abs(best - gradients) == 0  # An example without effect: its label does not change.
+  labels = jnp.where(unmoved & (truth >= low) & (truth <= high), truth, labels)
+  reached = jax.vmap(learner.loss.output_gradient)(outputs, labels)
+  left = quadratic.residual(problem, lambda u: jnp.clip(u, least, most), reached)
+  return labels, dataclasses.replace(certificate, residual=left, road="scalar map")
 
 
-def _discrete_through_map(learner: Learner, outputs: Array, problem: Quadratic, constraint: Constraint) -> Array:
-  """One-hot labels of a scalar map: two values of u per example, which differ from example to example."""
+def _discrete_through_map(
+  learner: Learner, outputs: Array, problem: Quadratic, constraint: Constraint
+) -> tuple[Array, Certificate]:
+  """Return one-hot labels of a scalar map: two values of u per example, which differ from example to example."""
   class_labels = learner.loss.class_labels_like(outputs)  # [2, 1]
   ends = jax.vmap(lambda z: jax.vmap(lambda y: learner.loss.output_gradient(z, y))(class_labels))(outputs)  # [m, 2, 1]
   # In shares t of the way from the one value of u to the other, the choice is between 0 and 1 for every example.
@@ -247,8 +303,9 @@ def _discrete_through_map(learner: Learner, outputs: Array, problem: Quadratic, 
   matrix = problem.matrix * direction[:, :, None, None] * direction[None, None]
   linear = slope * direction + jnp.einsum("ikjl,jl->ik", matrix, truth_share)
   shares = jnp.array([[0.0], [1.0]], outputs.dtype)
-  chosen = quadratic.minimise_discrete(Quadratic(truth_share, matrix, linear), shares, constraint.max_combinations)
-  return class_labels[:1] + chosen * (class_labels[1:] - class_labels[:1])
+  reduced = Quadratic(truth_share, matrix, linear)
+  chosen, certificate = quadratic.minimise_discrete(reduced, shares, constraint.max_combinations)
+  return class_labels[:1] + chosen * (class_labels[1:] - class_labels[:1]), certificate
 
 
 def labels_numerically(
@@ -258,25 +315,36 @@ def labels_numerically(
   distance: Callable[[Array], Array],
   outputs: Array,
   truth: Array,
-) -> Array:
-  """Gauss-Newton with a line search: linearize the step where the labels are, solve exactly, go as far as it helps.
+) -> tuple[Array, Certificate]:
+  """Return labels `[m, K]` by Gauss-Newton: linearize the step, solve exactly, move as far as it helps, repeat.
 
   A local minimum of G, and never worse than the label of the set that is nearest to the ground truth.
+
+  Args:
+    expand_at: `labels [m, K]` -> G of the step linearized there.
+    distance: `labels [m, K]` -> G itself, `[]`.
   """
+
+  def best_of(candidates: Array) -> Array:
+    distances = jax.lax.map(distance, candidates)
+    return candidates[jnp.argmin(jnp.where(jnp.isnan(distances), jnp.inf, distances))]
+
   if constraint.discrete:
-    best = best_labels(learner.loss, constraint, expand_at(truth), outputs, truth)
-    candidates = jnp.stack([learner.loss.nearest_class_labels(truth), best])
+    nearest = learner.loss.nearest_class_labels(truth)
     if truth.shape[0] == 1:  # Few enough to try every class through the optimizer itself.
-      candidates = jnp.concatenate([candidates, learner.loss.class_labels_like(truth)[:, None]])
-    return candidates[jnp.argmin(jax.lax.map(distance, candidates))]
+      labels = best_of(jnp.concatenate([nearest[None], learner.loss.class_labels_like(truth)[:, None]]))
+      return labels, quadratic.solved_directly(labels, "enumeration")
+    labels = best_of(jnp.stack([nearest, best_labels(learner.loss, constraint, expand_at(truth), outputs, truth)[0]]))
+    return labels, quadratic.solved_directly(labels, "Gauss-Newton", exact=False)
 
   def improve(labels: Array, _: Any) -> tuple[Array, None]:
-    goal = best_labels(learner.loss, constraint, expand_at(labels), outputs, truth)
+    goal, _ = best_labels(learner.loss, constraint, expand_at(labels), outputs, truth)
     goal = jnp.where(jnp.isfinite(goal), goal, labels)  # Where the step hardly depends on a label, this may overflow.
     shares = jnp.array((0.0, *_LINE_SEARCH), labels.dtype)
-    candidates = labels[None] + shares[:, None, None] * (goal - labels)[None]
-    distances = jax.lax.map(distance, candidates)
-    return candidates[jnp.argmin(jnp.where(jnp.isfinite(distances), distances, jnp.inf))], None
+    return best_of(labels[None] + shares[:, None, None] * (goal - labels)[None]), None
 
-  start = constraint.projection(learner.loss, outputs, truth)(truth)
-  return jax.lax.scan(improve, start, length=_GAUSS_NEWTON_STEPS)[0]
+  project = constraint.projection(learner.loss, outputs, truth)
+  labels, _ = jax.lax.scan(improve, project(truth), length=_GAUSS_NEWTON_STEPS)
+  left = quadratic.residual(expand_at(labels), project, labels)
+  count = jnp.full((), _GAUSS_NEWTON_STEPS)
+  return labels, Certificate(residual=left, iterations=count, exact=False, road="Gauss-Newton")

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from last_jax import checks, losses, models
+from last_jax.base import Array, Params, Pool, is_concrete
 from last_jax.learners import Learner, check_learns_from
 from last_jax.quadratic import safe_divide
-from last_jax.types import Array, Params, Pool, is_concrete
 
 _SLACK = 1e-6  # A start at the radius is at the radius, whatever rounding says.
 

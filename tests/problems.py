@@ -1,4 +1,4 @@
-"""Random teaching problems, and answers to them that owe nothing to the package's own solvers."""
+"""Random teaching problems, and solutions that are independent of the package's own solvers."""
 
 import functools
 import warnings
@@ -187,3 +187,19 @@ def task(kind, seed=0, size=30):
   else:
     y = draw.normal(size=size) if width == 1 else np.eye(width)[np.arange(size) % width]
   return learner, last.Pool(x, y), learner.init(jax.random.key(seed + 1))
+
+
+def view_of(problem, student, teacher=None, step=0, key=None):
+  """The view of a student, as the loop would give it to this teacher (None: to one that needs the target)."""
+  seen = problem if teacher is None or teacher.needs_target else problem.without_target()
+  cache = None if teacher is None or teacher.prepare is None else teacher.prepare(seen)
+  key = jax.random.key(0) if key is None else key
+  return last.View(seen, student, jnp.asarray(step), key, key, cache)
+
+
+def answer_of(teacher, problem, student, proposal, step=0, key=None):
+  """A teacher's lesson for this student, and its certificate."""
+  view = view_of(problem, student, teacher, step, key)
+  teacher_state = None if teacher.init is None else teacher.init(view.problem)
+  lesson, _, certificate = teacher.step(teacher_state, view, proposal)
+  return lesson, certificate

@@ -1,4 +1,4 @@
-"""Projections against a general convex solver, and what constraints refuse."""
+"""Projections against a general convex solver; names, radii as data, and errors of constraints."""
 
 import cvxpy
 import hypothesis
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import last_jax as last
 from last_jax import margin
 from tests import problems
+from tests.compilations import counted
 
 CONVEX = [name for name in problems.CONSTRAINTS if name not in ("none", "one_hot")]
 
@@ -36,7 +37,7 @@ def test_projections_match_a_convex_solver(x64, name, width):
     problems.solve_closely(cvxpy.Problem(goal, rules))
     np.testing.assert_allclose(nearest, variable.value[0], atol=1e-5 * size)
     assert np.sum((nearest - label) ** 2) <= goal.value * size**2 * (1 + 1e-7) + 1e-8
-  # What is projected stays where it is.
+  # A projected label is its own projection.
   np.testing.assert_allclose(project(name, jnp.asarray(found), jnp.asarray(centers)), found, atol=1e-10)
 
 
@@ -79,6 +80,11 @@ def test_a_center_beside_the_simplex_is_moved_onto_it(x64):
     (lambda: last.constraints.magnitude(1.0, p=3), "p must be 1, 2 or infinity"),
     (lambda: last.constraints.magnitude(1.0, around="mean"), "around='mean' is not known: use one of 'prediction'"),
     (lambda: last.constraints.simplex(-0.5), "radius must be a positive number"),
+    (lambda: last.constraints.simplex(p=3), "p must be 1, 2 or infinity, but it is 3"),
+    (lambda: last.constraints.simplex(p=True), "p must be 1, 2 or infinity, but it is True"),
+    (lambda: last.constraints.magnitude(np.ones(3)), r"radius must be one number, but it has shape \(3,\)"),
+    (lambda: last.constraints.simplex(jnp.ones((1, 1))), r"radius must be one number, but it has shape \(1, 1\)"),
+    (lambda: last.constraints.magnitude(np.float32(-1)), "radius must be a positive number"),
     (lambda: last.constraints.one_hot(0), "max_combinations must be a whole number of at least 1"),
   ],
 )
@@ -87,11 +93,110 @@ def test_bad_constraints_are_refused(make, message):
     make()
 
 
-def test_a_radius_that_is_no_number_is_refused():
-  with pytest.raises(TypeError, match="radius must be a number, but it is a str"):
-    last.constraints.magnitude("wide")
-  with pytest.raises(TypeError, match="radius must be a number"):
-    last.constraints.magnitude(None)
+@pytest.mark.parametrize(
+  "radius",
+  [None, "wide", True, np.True_, np.array(True), 1j, np.complex64(1), jnp.asarray(1j), [0.5], jnp.asarray(True)],
+)
+@pytest.mark.parametrize("make", [last.constraints.magnitude, last.constraints.simplex])
+def test_a_radius_that_is_no_number_is_refused(make, radius):
+  if make is last.constraints.simplex and radius is None:
+    return  # No ball.
+  with pytest.raises(TypeError, match=r"radius must be a (real )?number, but it"):
+    make(radius)
+
+
+def test_a_traced_radius_is_refused_by_dtype_and_shape():
+  with pytest.raises(TypeError, match="radius must be a real number, but its dtype is bool"):
+    jax.jit(lambda r: last.constraints.magnitude(r).radius)(True)
+  with pytest.raises(ValueError, match=r"radius must be one number, but it has shape \(2,\)"):
+    jax.jit(lambda r: last.constraints.magnitude(r).radius)(jnp.ones(2))
+
+
+# --- Names are for people, radii are data.
+
+
+@pytest.mark.parametrize(
+  ("constraint", "name"),
+  [
+    (last.constraints.none(), "none"),
+    (last.constraints.one_hot(), "one_hot"),
+    (last.constraints.simplex(), "simplex"),
+    (last.constraints.magnitude(0.5), "r=0.5"),
+    (last.constraints.magnitude(2), "r=2"),
+    (last.constraints.magnitude(np.float32(0.5), p=1), "r=0.5, p=1"),
+    (last.constraints.magnitude(jnp.asarray(0.5)), "r=0.5"),
+    (last.constraints.simplex(1, np.inf, "prediction"), "simplex, r=1, p=inf, around prediction"),
+  ],
+)
+def test_names_are_readable_and_survive(constraint, name):
+  assert constraint.name == name
+  assert jax.tree.map(lambda leaf: leaf, constraint).name == name
+
+
+def test_radii_and_names_compile_nothing():
+  learner = last.learners.softmax(3, 4, learning_rate=0.5)
+  params, target = (learner.init(jax.random.key(seed)) for seed in range(2))
+  x = np.random.default_rng(0).normal(size=(2, 3)).astype("f4")
+
+  def labels(constraint):
+    return np.asarray(last.synthesize_labels(learner, params, target, x, np.array([0, 3]), constraint))
+
+  truth = np.eye(4)[[0, 3]]
+  for make in (last.constraints.magnitude, last.constraints.simplex):
+    labels(make(0.75))
+    with counted() as programs:
+      for radius in [*map(float, np.linspace(0.1, 0.7, 20)), 1, 2]:  # Integers are the same data.
+        found = labels(make(radius))
+        assert np.all(np.linalg.norm(found - truth, axis=1) <= radius * (1 + 1e-5))
+    assert programs.count == 0
+
+
+def test_a_radius_can_be_swept_by_vmap(x64):
+  learner = last.learners.least_squares(2, learning_rate=0.1, bias=False)
+  params, target = ({"weights": value * jnp.ones((2, 1))} for value in (0.0, 1.0))
+
+  def label(radius):
+    constraint = last.constraints.magnitude(radius)
+    return last.synthesize_labels(learner, params, target, np.ones((1, 2)), np.array([1.0]), constraint)[0, 0]
+
+  # The best free label is 1 / (0.1 * 2) * 2 = 10: each ball around the truth, 1, stops it.
+  np.testing.assert_allclose(jax.vmap(label)(jnp.array([0.5, 2.0, 20.0])), [1.5, 3.0, 10.0])
+
+
+@pytest.mark.parametrize(
+  ("batch", "width", "combinations", "exact"),
+  [(10, 1, 1024, True), (11, 1, 1024, False), (10, 2, 1024, True), (3, 10, 1024, True), (4, 10, 1024, False),
+   (1, 100, 99, False), (4, 3, 81, True), (5, 3, 81, False)],
+)  # fmt: skip
+def test_one_hot_batches_are_exact_while_they_can_be_enumerated(batch, width, combinations, exact):
+  assert last.constraints.one_hot(combinations).is_exact(batch, width) == exact
+  classes = len(last.losses.sigmoid_cross_entropy.class_labels(width))
+  assert exact == (classes**batch <= combinations)
+  for other in (last.constraints.none(), last.constraints.simplex(), last.constraints.magnitude(1.0)):
+    assert other.is_exact(batch, width)
+
+
+@pytest.mark.parametrize(
+  ("project", "error", "message"),
+  [
+    (
+      lambda y, *_: jnp.sum(y),
+      ValueError,
+      r"project of the constraint 'mine' must return a floating point array of shape \[4\], but it returned float32 of",
+    ),
+    (lambda y, *_: y[None], ValueError, r"project of the constraint 'mine' .* shape \[1, 4\]"),
+    (lambda y, *_: jnp.argmax(y), ValueError, "project of the constraint 'mine' .* returned int32"),
+    (lambda y, *_: None, TypeError, "project of the constraint 'mine' .* returned a NoneType"),
+  ],
+)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_what_a_projection_returns_is_checked_when_it_is_traced(project, error, message, batch):
+  learner = last.learners.softmax(3, 4, learning_rate=0.5)
+  params = learner.init(jax.random.key(0))
+  with pytest.raises(error, match=message):
+    last.synthesize_labels(
+      learner, params, params, np.ones((batch, 3)), np.zeros(batch, int), last.constraints.Constraint("mine", project)
+    )
 
 
 margin_gradient, margin_reachable, margin_label_of = map(

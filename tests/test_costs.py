@@ -1,4 +1,4 @@
-"""What a student-step costs, as the README's table has it, by XLA's own count of operations."""
+"""Costs by XLA's own account: operations of a student-step, as in the README's table, and memory of long runs."""
 
 import pathlib
 import re
@@ -30,7 +30,9 @@ def test_the_table_agrees_with_the_programs(name):
   truth = learner.encode(pool.x, pool.y)
 
   def step(student, x, truth):
-    label = synthesis.greedy_labels(learner, student, target, x, truth, last.constraints.simplex())
+    label = last.synthesize_labels(
+      learner, student.params, target, x, truth, last.constraints.simplex(), opt_state=student.opt_state
+    )
     student = learner.step(student, x, label)
     return student, jnp.sqrt(synthesis.squared_distance(student.params, target))
 
@@ -40,3 +42,44 @@ def test_the_table_agrees_with_the_programs(name):
   assert int(parameters.replace(",", "")) == sum(leaf.size for leaf in jax.tree.leaves(target))
   number, unit = re.fullmatch(r"([\d.,]+) ?([kMG]?)", written).groups()
   assert operations == pytest.approx(float(number) * UNITS[unit], rel=0.05)
+
+
+TEACHERS = {
+  "sgd": last.teachers.sgd(),
+  "greedy": last.teachers.greedy(last.constraints.simplex()),
+  "imt": last.teachers.imt(),
+}
+
+
+def bytes_of_run(teacher, students, steps, record_every, batch_size=1):
+  """Temporaries and outputs of the compiled program, which is not run."""
+  learner = last.learners.logistic(24, **SETTINGS)
+  draw = np.random.default_rng(0)
+  pool = last.Pool(draw.normal(size=(1000, 24)).astype(np.float32), np.arange(1000) % 2)
+
+  def teach(keys, learner, teacher, pool, target):
+    settings = {"steps": steps, "record_every": record_every, "batch_size": batch_size}
+    return last.teach_many(keys, learner, teacher, pool, target=target, test=pool, tolerance=0.1, **settings)
+
+  keys = jax.ShapeDtypeStruct((students,), jax.random.key(0).dtype)
+  target = jax.eval_shape(learner.init, jax.random.key(0))
+  shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.asarray(leaf).dtype), (learner, pool))
+  memory = jax.jit(teach).lower(keys, shapes[0], teacher, shapes[1], target).compile().memory_analysis()
+  return memory.temp_size_in_bytes + memory.output_size_in_bytes
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_a_thousand_students_for_a_million_steps_recorded_once_need_little_memory(name):
+  assert bytes_of_run(TEACHERS[name], 1000, 10**6, 10**6) < 100 * 2**20
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_memory_does_not_grow_with_the_stride_of_records(name):
+  often, seldom = (bytes_of_run(TEACHERS[name], 1000, 10**5, every) for every in (1000, 100_000))
+  assert seldom < 1.5 * often  # The last block, which is shorter, has buffers of its own.
+  assert often < 100 * 2**20
+
+
+def test_memory_does_not_grow_with_the_number_of_steps():
+  few, many = (bytes_of_run(TEACHERS["greedy"], 100, steps, steps, batch_size=16) for steps in (10**4, 10**6))
+  assert many < 1.2 * few

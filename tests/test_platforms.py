@@ -1,5 +1,6 @@
-"""GPUs and TPUs, of which tests have none: every program is lowered for them, in single precision, with no callback."""
+"""GPUs and TPUs, of which tests have none: programs are lowered for them, in single precision, without callbacks."""
 
+import inspect
 import re
 
 import jax
@@ -8,11 +9,11 @@ import numpy as np
 import pytest
 
 import last_jax as last
-from last_jax import constraints, loop, students, synthesis, target
-from last_jax.training import trainer as trainer_
+from last_jax import target, teaching
 from tests.problems import CONSTRAINTS, KINDS
 
 KEY = jax.random.key(0)
+KEYS = jax.random.split(KEY, 4)
 PLATFORMS = ("cuda", "tpu")
 
 
@@ -22,22 +23,16 @@ def case(kind):
   learner = make(0.1)
   x = np.random.default_rng(0).normal(size=(12, *shape)).astype(np.float32)
   y = np.arange(12) % max(width, 2) if learner.loss.classification else x.reshape(12, -1)[:, :width]
-  return learner, last.Pool(x, y), learner.init(KEY), jax.vmap(learner.init)(jax.random.split(KEY, 4))
+  return learner, last.Pool(x, y), learner.init(KEY), jax.vmap(learner.init)(KEYS)
 
 
-def check(jitted, *arguments, **settings):
+def check(function, *arguments):
+  """Lower a function of arrays for all platforms, and read the program."""
+  traced = jax.jit(function).trace(*arguments)
   for platform in PLATFORMS:
-    text = jitted.trace(*arguments, **settings).lower(lowering_platforms=(platform,)).as_text()
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert not re.search(r"\bf64\b|xf64>", text), f"double precision on {platform}"
     assert "callback" not in text, f"{platform} would have to ask the host"
-
-
-def teaching(learner, pool, goal, init, teacher, **settings):
-  """The program of `teach_many`."""
-  plan = loop.make_plan(learner, goal, pool, 5, 2, 2, True, 0.1, loop.METRICS, None)
-  task = loop.Task(pool, goal, pool, 0.1)
-  keys = jax.random.split(KEY, 4)
-  return students.run_many, ((keys, init, None), (learner, teacher, task)), {"plan": plan, "mesh": None}
 
 
 @pytest.mark.parametrize(
@@ -45,9 +40,12 @@ def teaching(learner, pool, goal, init, teacher, **settings):
 )
 def test_label_synthesis(kind, name):
   learner, pool, goal, init = case(kind)
-  one = jax.tree.map(lambda leaf: leaf[0], init)
-  truth = learner.encode(pool.x[:2], pool.y[:2])
-  check(synthesis._greedy_labels, learner, learner.start(one), goal, pool.x[:2], truth, CONSTRAINTS[name])
+  params = jax.tree.map(lambda leaf: leaf[0], init)
+
+  def labels(learner, params, goal, x, y):
+    return last.synthesize_labels(learner, params, goal, x, y, CONSTRAINTS[name])
+
+  check(labels, learner, params, goal, pool.x[:2], pool.y[:2])
 
 
 TEACHERS = {
@@ -64,64 +62,94 @@ TEACHERS = {
 @pytest.mark.parametrize("kind", ["logistic", "softmax_5", "mlp"])
 @pytest.mark.parametrize("teacher", TEACHERS.values(), ids=TEACHERS.keys())
 def test_teaching(kind, teacher):
-  jitted, arguments, settings = teaching(*case(kind), teacher)
-  check(jitted, *arguments, **settings)
+  def teach_many(keys, learner, teacher, pool, goal, init):
+    settings = {"steps": 5, "batch_size": 2, "record_every": 2, "lessons": True, "tolerance": 0.1, "test": pool}
+    return last.teach_many(keys, learner, teacher, pool, target=goal, init=init, **settings)
+
+  learner, pool, goal, init = case(kind)
+  check(teach_many, KEYS, learner, teacher, pool, goal, init)
 
 
-def test_teaching_one_student():
+def state_machine():
+  """The other programs of `teaching`, by name, as functions of arrays with their arguments."""
   learner, pool, goal, _ = case("softmax_5")
-  plan = loop.make_plan(learner, goal, pool, 5, 2, 2, True, None, loop.METRICS, None)
-  task = loop.Task(pool, goal, pool, None)
-  check(loop.run, KEY, learner, TEACHERS["imt"], task, None, None, plan=plan)
+  teacher = TEACHERS["imt"]
+  problem = last.Problem(learner, pool, target=goal, test=pool)
+  one, many = (last.init(key, problem, teacher) for key in (KEY, KEYS))
+
+  def teach(key, learner, teacher, pool, goal):
+    settings = {"steps": 5, "batch_size": 2, "record_every": 2, "lessons": True, "test": pool}
+    return last.teach(key, learner, teacher, pool, target=goal, **settings)
+
+  def run(state, problem, teacher):
+    return last.run(state, problem, teacher, steps=5, batch_size=2, record_every=2, lessons=True)
+
+  yield "teach", teach, (KEY, learner, teacher, pool, goal)
+  yield "init", last.init, (KEY, problem, teacher)
+  yield "init", last.init, (KEYS, problem, teacher)
+  yield "step", last.step, (one, problem, teacher)
+  yield "run", run, (one, problem, teacher)
+  yield "run", run, (many, problem, teacher)
+  yield "next_lesson", last.next_lesson, (one, problem, teacher)
+  yield "observe", last.observe, (one, goal)
+
+
+@pytest.mark.parametrize("index", range(8))
+def test_the_state_machine(index):
+  _, function, arguments = list(state_machine())[index]
+  check(function, *arguments)
+
+
+def test_no_function_of_teaching_is_left_out():
+  public = {name for name in last.__all__ if inspect.getmodule(getattr(last, name)) is teaching}
+  assert public == {name for name, *_ in state_machine()} | {"teach_many"}
 
 
 def trainers():
   learner, pool, goal, _ = case("softmax_2")
-  settings = {"target": goal, "hidden": (8,), "horizon": 3, "evaluate_every": 2, "evaluation_steps": 3}
-  yield "unrolled", last.training.make_unrolled(learner, pool, segment=2, **settings)
-  yield "reinforce", last.training.make_reinforce(learner, pool, actions=last.outputs.BINARY, **settings)
-  yield "black box", last.training.make_unrolled(learner, pool, **settings | {"target": None})
+  settings = {"hidden": (8,), "horizon": 3, "evaluate_every": 2, "evaluation_steps": 3}
+  unrolled = last.training.Unrolled(segment=2, **settings)
+  reinforce = last.training.Reinforce(actions=last.outputs.BINARY, **settings)
+  yield "unrolled", last.training.make_trainer(unrolled, learner, pool, target=goal)
+  yield "reinforce", last.training.make_trainer(reinforce, learner, pool, target=goal)
+  yield "black box", last.training.make_trainer(last.training.Unrolled(**settings), learner, pool)
 
 
 @pytest.mark.parametrize("name", ["unrolled", "reinforce", "black box"])
-def test_training(name):
+def test_training_in_pieces(name):
   trainer = dict(trainers())[name]
-  check(trainer_.run, trainer, KEY, episodes=3)
-  start = jax.jit(last.training.Trainer.start)
-  check(start, trainer, KEY)
-  state = jax.eval_shape(start, trainer, KEY)
-  check(jax.jit(lambda trainer, state: trainer.advance(state, 2)), trainer, state)
+  check(last.training.Trainer.init, trainer, KEY)
+  state = jax.eval_shape(last.training.Trainer.init, trainer, KEY)
+  check(lambda trainer, state: trainer.advance(state, 2), trainer, state)
+
+
+@pytest.mark.parametrize("name", ["unrolled", "reinforce"])
+def test_training(name):
+  learner, pool, goal, _ = case("softmax_2")
+  settings = {"hidden": (8,), "horizon": 3, "evaluate_every": 2, "evaluation_steps": 3, "episodes": 3}
+
+  def train(key, learner, pool, goal):
+    if name == "unrolled":
+      return last.train_unrolled(key, learner, pool, target=goal, segment=2, **settings)
+    return last.train_reinforce(key, learner, pool, target=goal, actions=last.outputs.BINARY, **settings)
+
+  check(train, KEY, learner, pool, goal)
 
 
 @pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_5", "mlp"])
 def test_finding_a_target(kind):
-  """As for networks. Linear learners' targets are found in double precision, on the host whatever the platform."""
+  """Linear learners' targets are found in double precision, on the host whatever the platform; networks' are not."""
   learner, pool, goal, _ = case(kind)
   truth = learner.encode(pool.x, pool.y)
-  check(target._minimise, learner, goal, pool.x, truth, 1e-5, 10, linear=False)
+  check(target.minimise, learner, goal, pool.x, truth, 1e-5, 10)
 
 
-def test_a_doubled_precision_and_a_callback_would_be_found():
+def test_double_precision_and_callbacks_would_be_found():
   def prints(x):
     jax.debug.print("{}", x)
     return x
 
   with pytest.raises((AssertionError, ValueError), match=r"would have to ask the host|different from the lowering"):
-    check(jax.jit(prints), jnp.ones(3))
+    check(prints, jnp.ones(3))
   with jax.enable_x64(True), pytest.raises(AssertionError, match="double precision"):
-    check(jax.jit(lambda x: x * 2), jnp.ones(3))
-
-
-def test_no_program_is_forgotten():
-  """Every jitted function of the package is lowered above, alone or within another."""
-  kind = type(loop.run)
-  found = {
-    f"{module.__name__}.{name}"
-    for module in (loop, students, synthesis, target, trainer_, constraints)
-    for name, value in vars(module).items()
-    if isinstance(value, kind)
-  }
-  assert found == {
-    "last_jax.loop.run", "last_jax.students.run_many", "last_jax.synthesis._greedy_labels",
-    "last_jax.target._minimise", "last_jax.training.trainer.run", "last_jax.constraints._project_each",
-  }  # fmt: skip
+    check(lambda x: x * 2, jnp.ones(3))

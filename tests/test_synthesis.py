@@ -1,8 +1,10 @@
 """Greedy labels by other roads: dense search, the paper's formulas, autodiff, other optimizers and losses."""
 
+import dataclasses
 import functools
 import itertools
 
+import chex
 import hypothesis
 import jax
 import jax.numpy as jnp
@@ -157,7 +159,7 @@ def test_free_softmax_labels_are_those_nearest_the_truth(x64):
     np.testing.assert_allclose(labels.ravel(), expected, atol=1e-8)
 
 
-def test_an_example_of_norm_zero_keeps_its_label(x64):
+def test_an_example_of_norm_zero_does_not_change_its_label(x64):
   draw = np.random.default_rng(4)
   for kind, name in itertools.product(["softmax_5", "mlp"], ["none", "one_hot", "simplex_2", "ball_inf"]):
     make, shape, width = problems.KINDS[kind]
@@ -292,3 +294,191 @@ def test_labels_are_differentiable(x64, kind, batch, name):
   step = 1e-6
   expected = np.sum(weights * (labels(step) - labels(-step))) / (2 * step)
   np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-6)
+
+
+# --- Parameters of any structure.
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Module:
+  """A model that is its own parameters, as Equinox has them."""
+
+  layers: tuple
+  name: str = dataclasses.field(metadata={"static": True})
+
+
+def _as_pairs(params):
+  return [(layer["weights"], layer["bias"]) for layer in params.values()]
+
+
+STRUCTURES = {
+  "pairs": (_as_pairs, lambda params: params),
+  "module": (lambda params: Module(tuple(_as_pairs(params)), "mine"), lambda params: params.layers),
+}
+
+
+def tuple_learner(structure):
+  """The network of `mlp((4, 6, 3))`, with its parameters in tuples; and the function that puts them there."""
+  plain = last.learners.mlp((4, 6, 3), learning_rate=0.3, activation="tanh")
+  pack, layers_of = STRUCTURES[structure]
+
+  def apply(params, x):
+    (first, second) = layers_of(params)
+    return jnp.tanh(x @ first[0] + first[1][None]) @ second[0] + second[1][None]
+
+  packed = last.learners.from_apply(
+    lambda key: pack(plain.init(key)), apply, "softmax_cross_entropy", learning_rate=0.3
+  )
+  return plain, packed, pack
+
+
+@pytest.mark.parametrize("structure", list(STRUCTURES))
+def test_parameters_may_contain_tuples(structure):
+  plain, packed, pack = tuple_learner(structure)
+  params, target = (plain.init(jax.random.key(i)) for i in (0, 1))
+  x, y = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32), np.array([0, 2])
+  simplex = last.constraints.simplex()
+  expected = last.synthesize_labels(plain, params, target, x, y, simplex)
+  labels = last.synthesize_labels(packed, pack(params), pack(target), x, y, simplex)
+  np.testing.assert_allclose(labels, expected, atol=1e-5)
+  if structure == "pairs":
+    weights = {"layer_0": 0.1, "layer_1": 2.0}
+    expected = last.synthesize_labels(plain, params, target, x, y, simplex, layer_weights=weights)
+    labels = last.synthesize_labels(packed, pack(params), pack(target), x, y, simplex, layer_weights=[0.1, 2.0])
+    np.testing.assert_allclose(labels, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [last.teachers.greedy, last.teachers.mixed])
+def test_parameters_with_tuples_are_taught(method):
+  plain, packed, pack = tuple_learner("pairs")
+  draw = np.random.default_rng(0)
+  pool = last.Pool(draw.normal(size=(12, 4)).astype(np.float32), np.arange(12) % 3)
+  target = plain.init(jax.random.key(1))
+  teacher, start = method(last.constraints.simplex()), plain.init(jax.random.key(3))
+  expected = last.teach(jax.random.key(0), plain, teacher, pool, target=target, init=start, steps=5)
+  found = last.teach(jax.random.key(0), packed, teacher, pool, target=pack(target), init=pack(start), steps=5)
+  np.testing.assert_allclose(found.distance, expected.distance, rtol=1e-4)
+
+
+# --- Numbers at the ends of their range.
+
+
+@pytest.mark.parametrize("num_classes", [3, 10])
+@pytest.mark.parametrize("kind", ["softmax", "mlp"])
+def test_labels_in_float32_do_not_depend_on_the_range_of_the_rate(kind, num_classes):
+  """Where the rate vanishes the labels tend to a limit, and where it explodes to another: no square may be lost."""
+
+  def learner(rate):
+    if kind == "softmax":
+      return last.learners.softmax(4, num_classes, learning_rate=rate)
+    return last.learners.mlp((4, 6, num_classes), activation="tanh", learning_rate=rate)
+
+  params, target = (learner(1.0).init(jax.random.key(i)) for i in (0, 1))
+  x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+  y = np.arange(3)
+  outputs = learner(1.0).apply(params, x)
+  for constraint in (last.constraints.simplex(), last.constraints.magnitude(0.6)):
+
+    @jax.jit
+    def gradients(rate, constraint=constraint):
+      """u of the labels: in a ball, labels themselves have a direction without effect."""
+      labels = last.synthesize_labels(learner(rate), params, target, x, y, constraint)
+      return jax.vmap(learner(rate).loss.output_gradient)(outputs, labels)
+
+    truth = jax.vmap(learner(1.0).loss.output_gradient)(outputs, jnp.eye(num_classes)[y])
+    for limit, rates in ((1e-7, (1e-10, 1e-12, 1e-20, 1e-30)), (1e7, (1e10, 1e12, 1e18))):
+      expected = gradients(limit)
+      assert np.abs(expected - truth).max() > 0.1
+      for rate in rates:
+        np.testing.assert_allclose(gradients(rate), expected, atol=2e-4, err_msg=f"{constraint.name}, {rate}")
+
+
+@pytest.mark.parametrize("kind", ["least_squares", "softmax", "mlp"])
+def test_free_labels_in_float32_scale_with_the_rate(kind):
+  make = {
+    "least_squares": lambda rate: last.learners.least_squares(4, 3, learning_rate=rate, bias=False),
+    "softmax": lambda rate: last.learners.softmax(4, 3, learning_rate=rate),
+    "mlp": lambda rate: last.learners.mlp((4, 6, 3), activation="tanh", learning_rate=rate),
+  }[kind]
+  params, target = (make(1.0).init(jax.random.key(i)) for i in (0, 1))
+  x, y = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32), np.array([0, 2])
+  labels = jax.jit(lambda rate, x: last.synthesize_labels(make(rate), params, target, x, y))
+  expected = 1e-5 * labels(1e-5, x)
+  for rate in (1e-10, 1e-15, 1e-25, 1e-30):
+    np.testing.assert_allclose(rate * labels(rate, x), expected, rtol=1e-2, atol=1e-2 * np.abs(expected).max())
+  assert np.isfinite(labels(1e20, x)).all()
+  if kind == "least_squares":  # Small examples do as small rates do: the label makes up for both.
+    small = labels(1.0, 1e-12 * x)
+    np.testing.assert_allclose(1e-12 * small, expected, rtol=1e-2, atol=1e-2 * np.abs(expected).max())
+
+
+def test_labels_are_never_worse_than_the_truth_in_float32():
+  """Judged in float64, for batches whose quadratic is singular, and students near and far."""
+  learner = last.learners.softmax(4, 5, learning_rate=0.3)
+  for constraint in (last.constraints.none(), last.constraints.simplex()):
+    labels = jax.jit(functools.partial(last.synthesize_labels, learner, constraint=constraint))
+    for seed, spread in itertools.product(range(5), (1e-5, 1.0, 1e4)):
+      draw = np.random.default_rng(seed)
+      params = {"weights": draw.normal(size=(4, 5)), "bias": draw.normal(size=5)}
+      target = jax.tree.map(lambda leaf, d=draw, s=spread: leaf + s * d.normal(size=leaf.shape), params)
+      x, truth = draw.normal(size=(8, 4)), np.eye(5)[draw.integers(5, size=8)]
+      single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), (params, target, x, truth))
+      found = labels(*single)
+      with jax.enable_x64(True):
+        params, target, x, truth = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), single)
+        problem = problems.Problem(params, target, x, truth)
+        before, after = (problems.distance_after(learner, problem, label) for label in (truth, np.asarray(found)))
+      assert after <= before * (1 + 1e-6)
+
+
+def test_through_adam_labels_teach_networks_with_dead_units(x64):
+  """Adam has no derivative at a gradient of zero, which ReLU networks have wherever a unit is off."""
+  learner = last.learners.mlp((4, 8, 3), activation="relu", optimizer=optax.adam(0.05))
+  draw = np.random.default_rng(0)
+  for seed in range(3):
+    params, target = (learner.init(jax.random.key(i)) for i in (seed, seed + 100))
+    x, truth = jnp.asarray(draw.normal(size=(1, 4))), jnp.eye(3)[:1]
+    student = learner.step(learner.start(params), x, truth)
+    labels = last.synthesize_labels(learner, student.params, target, x, truth, opt_state=student.opt_state)
+    before, after = (
+      synthesis.squared_distance(learner.step(student, x, label).params, target) for label in (truth, labels)
+    )
+    assert after < before - 1e-3
+
+
+# --- Distances, and functions that users write.
+
+
+def test_the_distance_has_a_derivative_at_the_target(x64):
+  target = {"w": jnp.ones((3, 2)), "b": jnp.zeros(2)}
+  value, gradient = jax.value_and_grad(synthesis.distance)(target, target)
+  assert value == 0
+  chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, target))
+  tangent = jax.jvp(lambda params: synthesis.distance(params, target), (target,), (target,))[1]
+  assert tangent == 0
+  params = jax.tree.map(lambda leaf: leaf + 0.5, target)
+  value, gradient = jax.value_and_grad(synthesis.distance)(params, target)
+  np.testing.assert_allclose(value, 0.5 * 8**0.5)
+  chex.assert_trees_all_close(gradient, jax.tree.map(lambda leaf: jnp.full_like(leaf, 8**-0.5), target))
+
+
+BAD_PROJECTIONS = {
+  "a number": lambda label, center, radius, corners: jnp.sum(label),
+  "a longer label": lambda label, center, radius, corners: jnp.concatenate([label, label]),
+  "all labels of classes": lambda label, center, radius, corners: corners,
+  "whole numbers": lambda label, center, radius, corners: jnp.round(label).astype(int),
+  "a pair": lambda label, center, radius, corners: (label, center),
+}
+
+
+@pytest.mark.parametrize(
+  "learner", [last.learners.softmax(4, 3, learning_rate=0.1), last.learners.mlp((4, 3, 3), learning_rate=0.1)]
+)
+@pytest.mark.parametrize("name", list(BAD_PROJECTIONS))
+def test_a_projection_that_returns_no_label_is_refused(learner, name):
+  constraint = last.constraints.Constraint("mine", project=BAD_PROJECTIONS[name], hull=True)
+  params = learner.init(jax.random.key(0))
+  x, y = np.ones((1, 4), np.float32), np.array([1])
+  with pytest.raises((ValueError, TypeError), match=r"project of the constraint 'mine' must return .* shape \[3\]"):
+    last.synthesize_labels(learner, params, params, x, y, constraint)

@@ -58,6 +58,7 @@ def test_what_the_target_predicts_interpolates(x64, kind):
   assert max(np.max(np.abs(leaf)) for leaf in jax.tree.leaves(gradients)) < 1e-15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["least_squares", "logistic"])
 @pytest.mark.parametrize("bias", [False, True])
 def test_constants_hold_at_random_parameters(x64, kind, bias):
@@ -135,6 +136,7 @@ def test_theorem_2_stays_below_the_papers_bound_in_one_dimension(x64, kind):
   assert bound[1] < 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["least_squares", "logistic"])
 @pytest.mark.parametrize("settings", [{}, {"c2": 0.8, "shrink": 0.7}, {"largest": 4.0}])
 def test_theorem_2_stays_below_the_refined_bound(x64, kind, settings):
@@ -163,6 +165,7 @@ def test_the_bound_that_the_paper_states_for_theorem_2_does_not_hold_for_backtra
   assert np.all(measured <= theory.bound_2_refined(found, largest_rate=1.2, distance=1.0, steps=5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("kind", ["least_squares", "logistic"])
 def test_theorem_3_stays_below_its_bound(x64, kind, alpha):

@@ -1,8 +1,9 @@
-"""Where examples come from: synthetic sets, MNIST and npz files, each as a `last_jax.types.Dataset`."""
+"""Sources of examples: synthetic sets, MNIST and npz files, each as a `last_jax.base.Dataset`."""
 
-from last_jax.data.files import load_npz, save_npz
+from last_jax.data.files import load_npz
 from last_jax.data.mnist import mnist, mnist_images, random_features
 from last_jax.data.synthetic import gaussian, half_moons, regression
+from last_jax.io import save_npz
 
 __all__ = [
   "gaussian",

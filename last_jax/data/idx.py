@@ -1,4 +1,4 @@
-"""Reader of IDX files, the format MNIST is published in.
+"""Reader of IDX files, the format of MNIST.
 
 An IDX file is: two zero bytes, one byte for the type of the numbers, one for the number of dimensions, the dimensions
 as big-endian 32-bit integers, and the numbers themselves in C order, big-endian.
@@ -17,17 +17,17 @@ _MAX_DIMENSIONS = 32  # NumPy 1 has no more.
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-  """Reads an IDX file, compressed by gzip or not (its first bytes tell, not its name).
+  """Read an IDX file, compressed by gzip or not (recognised by its first bytes, not by its name).
 
   Args:
-    path: The file.
+    path: the file.
 
   Returns:
     The array, in the machine's byte order.
 
   Raises:
-    FileNotFoundError: There is no such file.
-    ValueError: The file is not IDX, or is damaged, cut short or too long.
+    FileNotFoundError: there is no such file.
+    ValueError: the file is not IDX, or is damaged, truncated or too long.
   """
   content = _read_bytes(path)
   dtype, shape = _parse_header(path, content)
@@ -38,12 +38,12 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     raise ValueError(
       f"{path} {fault}: {list(shape)} numbers of {dtype.itemsize} bytes take {expected} bytes, but it holds {found}"
     )
-  # astype copies, so the result is also writable and does not hold on to the file's bytes.
+  # astype copies: the result is writable and holds no reference to the file's bytes.
   return np.frombuffer(content, dtype, offset=offset).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def _read_bytes(path: str | os.PathLike[str]) -> bytes:
-  """The content of the file, decompressed."""
+  """Return the content of the file, decompressed."""
   with open(path, "rb") as stream:
     content = stream.read()
   if not content.startswith(_GZIP_MAGIC):
@@ -55,7 +55,7 @@ def _read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def _parse_header(path: str | os.PathLike[str], content: bytes) -> tuple[np.dtype, tuple[int, ...]]:
-  """The type of the numbers and the shape."""
+  """Return the dtype and the shape."""
   if len(content) < 4:
     raise ValueError(f"{path} is truncated: an IDX header takes at least 4 bytes, but it holds {len(content)}")
   if content[:2] != b"\0\0":

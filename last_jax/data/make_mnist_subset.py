@@ -1,4 +1,4 @@
-"""Makes the subset of MNIST that is shipped with the package from the four original IDX files.
+"""Make the subset of MNIST that is shipped with the package, from the four original IDX files.
 
   python -m last_jax.data.make_mnist_subset --folder=IDX_FOLDER --out=FILE
 
@@ -9,8 +9,8 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from last_jax.data.files import save_npz
 from last_jax.data.mnist import ALL_DIGITS, DigitImages, mnist_images, stratified
+from last_jax.io import save_npz
 
 TRAIN_PER_DIGIT = 1000
 TEST_PER_DIGIT = 200
@@ -18,11 +18,11 @@ SEED = 0
 
 
 def make_subset(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
-  """Writes the subset: images `[n, 28, 28]` and digits `[n]` for train and test, uint8, in the order of the files.
+  """Write the subset: images `[n, 28, 28]` and digits `[n]` for train and test, uint8, in the order of the files.
 
   Args:
-    folder: Where the four IDX files are.
-    out: The npz file to write.
+    folder: folder with the four IDX files.
+    out: npz file to write.
   """
   train, test = mnist_images(folder=folder)
   train, test = _choose(train, TRAIN_PER_DIGIT), _choose(test, TEST_PER_DIGIT)
@@ -35,8 +35,8 @@ def _choose(source: DigitImages, per_digit: int) -> DigitImages:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-  """Runs the command."""
-  parser = argparse.ArgumentParser(description="Makes the subset of MNIST that is shipped with last_jax.")
+  """Run the command."""
+  parser = argparse.ArgumentParser(description="Make the subset of MNIST that is shipped with last_jax.")
   parser.add_argument("--folder", required=True, help="folder with the four IDX files of MNIST, .gz or raw")
   parser.add_argument("--out", required=True, help="npz file to write")
   options = parser.parse_args(arguments)

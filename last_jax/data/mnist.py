@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from last_jax.base import Dataset, Pool
 from last_jax.checks import check_between, check_count, check_positive
-from last_jax.data.files import read_arrays
 from last_jax.data.idx import read_idx
-from last_jax.types import Dataset, Pool
+from last_jax.io import read_arrays
 
 SUBSET_NAME = "mnist_subset.npz"
 ALL_DIGITS = tuple(range(10))
 
 
 class DigitImages(NamedTuple):
-  """Images as they were scanned, and what was written."""
+  """Scanned images and their digits."""
 
   images: np.ndarray  # [n, 28, 28] uint8, 0 for paper and 255 for ink.
   digits: np.ndarray  # [n] uint8, 0 to 9.
@@ -37,14 +37,14 @@ def mnist(
   """Classification of some of the ten digits, by default of 24 random features of them.
 
   Args:
-    digits: The digits to tell apart; digit `digits[k]` is class k.
-    folder: Where the four IDX files of MNIST are, as `.gz` or raw; None for the subset shipped with the package, which
+    digits: the digits to tell apart; digit `digits[k]` is class k.
+    folder: folder with the four IDX files of MNIST, `.gz` or raw; None for the subset shipped with the package, which
       has 1,000 training and 200 test images of each digit.
-    num_features: Random features per image (see `random_features`); None for the images themselves.
-    feature_scale: Standard deviation of the entries of the feature matrix.
-    feature_seed: Seed of the feature matrix.
-    train_per_digit: Training images of each digit, chosen at random; None for all there are.
-    seed: Seed of that choice. Which images of a digit are chosen does not depend on the other digits asked for.
+    num_features: random features per image (see `random_features`); None for the images themselves.
+    feature_scale: standard deviation of the entries of the feature matrix.
+    feature_seed: seed of the feature matrix.
+    train_per_digit: training images of each digit, chosen at random; None for all.
+    seed: seed of that choice, which for each digit is independent of the other digits.
 
   Returns:
     Train and test pools in the order of the files, with x `[n, num_features]`, or `[n, 28, 28, 1]` with pixels in
@@ -72,11 +72,11 @@ def mnist(
 def mnist_images(
   digits: Sequence[int] = ALL_DIGITS, *, folder: str | os.PathLike[str] | None = None
 ) -> tuple[DigitImages, DigitImages]:
-  """The training and the test images of some digits, untouched and in the order of the files.
+  """Return the training and the test images of some digits, unchanged and in the order of the files.
 
   Args:
-    digits: The digits wanted.
-    folder: As for `mnist`.
+    digits: the digits wanted.
+    folder: as for `mnist`.
 
   Returns:
     Train and test, each with images `[n, 28, 28]` (uint8) and digits `[n]` (uint8, 0 to 9).
@@ -87,13 +87,13 @@ def mnist_images(
 
 
 def random_features(images: Any, num_features: int, scale: float = 1.0, seed: int = 0) -> np.ndarray:
-  """Multiplies flattened images by a fixed matrix of N(0, scale^2) entries.
+  """Multiply flattened images by a random matrix with entries from N(0, scale^2).
 
   Args:
-    images: `[n, ...]`; bytes (uint8) are pixels from 0 to 255 and are first scaled to [0, 1], floats are taken as is.
-    num_features: Columns of the matrix.
-    scale: Standard deviation of its entries.
-    seed: The matrix is drawn from it: the same seed and sizes give the same matrix, up to the scale.
+    images: `[n, ...]`; uint8 are pixels from 0 to 255 and are first scaled to [0, 1], floats are used unchanged.
+    num_features: columns of the matrix.
+    scale: standard deviation of its entries.
+    seed: seed of the matrix: the same seed and sizes give the same matrix, up to the scale.
 
   Returns:
     Features `[n, num_features]`.
@@ -111,9 +111,9 @@ def random_features(images: Any, num_features: int, scale: float = 1.0, seed: in
 def stratified(
   labels: np.ndarray, digits: Sequence[int], per_digit: int, seed: int, *, name: str = "per_digit"
 ) -> np.ndarray:
-  """Positions in `labels` `[n]` of `per_digit` random examples of each digit, in ascending order.
+  """Return the positions in `labels [n]` of `per_digit` random examples of each digit, in ascending order.
 
-  `name` is what a message calls `per_digit`.
+  Errors call `per_digit` by `name`.
   """
   chosen = []
   for digit in digits:
@@ -122,7 +122,7 @@ def stratified(
       raise ValueError(
         f"{name} must be at most {len(candidates)}, the images there are of {digit}, but it is {per_digit}"
       )
-    # A generator of its own for each digit: its choice must not depend on which other digits are asked for.
+    # One generator per digit: the choice must not depend on the other digits.
     chosen.append(np.random.default_rng([seed, digit]).choice(candidates, per_digit, replace=False))
   return np.sort(np.concatenate(chosen))
 
@@ -138,7 +138,7 @@ def _check_digits(digits: Sequence[int], least: int = 1) -> tuple[int, ...]:
 
 
 def _unit_pixels(images: Any) -> np.ndarray:
-  """Bytes scaled to [0, 1]; floats as they are. In float64: JAX's own setting then says what becomes of it."""
+  """Return pixels in float64, uint8 scaled to [0, 1]; `Pool` rounds them to JAX's own precision."""
   pixels = np.asarray(images)
   if pixels.dtype == np.uint8:
     return pixels / 255.0
@@ -148,12 +148,12 @@ def _unit_pixels(images: Any) -> np.ndarray:
 
 
 def _only(source: DigitImages, digits: tuple[int, ...], name: str) -> DigitImages:
-  """The examples of the given digits, in the order they have."""
+  """Return the examples of the given digits, in their order."""
   missing = sorted(set(digits) - set(source.digits.tolist()))
   if missing:
     raise ValueError(f"there are no {name} images of the digits {missing}")
-  kept = np.isin(source.digits, digits)
-  return DigitImages(source.images[kept], source.digits[kept])
+  wanted = np.isin(source.digits, digits)
+  return DigitImages(source.images[wanted], source.digits[wanted])
 
 
 def _read_subset() -> tuple[DigitImages, DigitImages]:
@@ -170,7 +170,7 @@ def _read_folder(folder: pathlib.Path) -> tuple[DigitImages, DigitImages]:
 
 
 def _read_pair(folder: pathlib.Path, prefix: str) -> DigitImages:
-  """Reads and checks one pair of IDX files, images and labels."""
+  """Read and check one pair of IDX files, images and labels."""
   images_path = _find(folder, f"{prefix}-images-idx3-ubyte")
   labels_path = _find(folder, f"{prefix}-labels-idx1-ubyte")
   images, labels = read_idx(images_path), read_idx(labels_path)

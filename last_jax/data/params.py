@@ -1,4 +1,4 @@
-"""Parameters from the arrays of a file: flat, or one for each leaf, as a pytree of the learner's shape."""
+"""Parameters from the arrays of a dataset's file: flat, or one array per leaf."""
 
 import math
 from collections.abc import Mapping
@@ -7,20 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax.types import Params
+from last_jax.base import Params
 
 
 def params_from_arrays(template: Params, arrays: np.ndarray | Mapping[str, np.ndarray], name: str) -> Params:
-  """Parameters of the template's structure, shapes and dtypes.
+  """Return parameters of the template's structure, shapes and dtypes.
 
   Args:
     template: parameters of the learner, or their shapes: `jax.eval_shape(learner.init, key)`.
-    arrays: flat `[p]`, all leaves one after the other as `jax.flatten_util.ravel_pytree` has them; or one array per
-      leaf by the leaf's path, "layer_0/weights". That is what `Dataset.target` and `Dataset.init` are.
-    name: what messages call it.
+    arrays: `Dataset.target` or `Dataset.init`: flat `[p]`, in the order of `jax.flatten_util.ravel_pytree`; or one
+      array per leaf by the leaf's path, "layer_0/weights".
+    name: name of the argument, for errors.
 
   Raises:
-    ValueError: The arrays do not fit; the message says what is expected.
+    ValueError: the arrays do not fit; the message says which would.
   """
   paths, structure = jax.tree_util.tree_flatten_with_path(template)
   leaves = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in paths}

@@ -1,9 +1,9 @@
-"""Small sets drawn from known distributions, the same for the same seed."""
+"""Small datasets drawn from known distributions; the same seed gives the same numbers."""
 
 import numpy as np
 
+from last_jax.base import Dataset, Pool
 from last_jax.checks import check_count, check_not_negative
-from last_jax.types import Dataset, Pool
 
 
 def regression(
@@ -12,14 +12,14 @@ def regression(
   """Linear regression: y = <w, x> + b + noise * e, with x ~ N(0, I) and e ~ N(0, 1).
 
   The weights w `[num_features]` and the intercept b are drawn once from N(0, 1) and shared by both pools. They are not
-  given as `Dataset.target`: the target of teaching is what a learner fits to the pool, weight decay and all.
+  `Dataset.target`: the target of teaching is the learner's own fit to the pool, which depends on its weight decay.
 
   Args:
-    seed: Everything is drawn from it.
-    num_examples: Size of the training pool.
-    num_features: Numbers per example.
-    noise: Standard deviation of the noise on y.
-    num_test: Size of the test pool; None for as large as the training pool.
+    seed: seed of all numbers.
+    num_examples: size of the training pool.
+    num_features: numbers per example.
+    noise: standard deviation of the noise on y.
+    num_test: size of the test pool; that of the training pool by default.
 
   Returns:
     Train and test pools with x `[n, num_features]` and real targets y `[n]`.
@@ -51,14 +51,14 @@ def gaussian(
   """Two Gaussian clusters with identity covariance: class 0 around -mean, class 1 around +mean, in every coordinate.
 
   Args:
-    seed: Everything is drawn from it.
-    per_class: Training examples of each class.
-    num_features: Numbers per example.
-    mean: Every coordinate of class 1's mean, at least 0.
-    test_per_class: Test examples of each class; None for as many as in the training pool.
+    seed: seed of all numbers.
+    per_class: training examples of each class.
+    num_features: numbers per example.
+    mean: every coordinate of class 1's mean, at least 0.
+    test_per_class: test examples of each class; as many as in the training pool by default.
 
   Returns:
-    Train and test pools, shuffled, with x `[n, num_features]` and class ids y `[n]`.
+    Shuffled train and test pools with x `[n, num_features]` and class ids y `[n]`.
   """
   check_count("seed", seed, least=0)
   check_count("num_features", num_features)
@@ -78,38 +78,43 @@ def gaussian(
 def half_moons(
   seed: int = 0, *, per_class: int = 400, noise: float = 0.2, test_per_class: int | None = None
 ) -> Dataset:
-  """Two interleaving half circles in the plane, from scikit-learn's `make_moons`.
+  """Two interleaving half circles in the plane, the points of scikit-learn's `make_moons`.
 
   The training pool is `make_moons((per_class, per_class), noise=noise, random_state=seed)`. Without noise the points
-  lie on fixed places of the two arcs, so only then do the pools share points.
+  are equally spaced on the two arcs, so that both pools hold the same points.
 
   Args:
-    seed: The training pool's random_state; the test pool's is another, derived from it.
-    per_class: Training examples of each class.
-    noise: Standard deviation of the noise on both coordinates.
-    test_per_class: Test examples of each class; None for as many as in the training pool.
+    seed: random_state of the training pool, below 2**32; that of the test pool is derived from it.
+    per_class: training examples of each class.
+    noise: standard deviation of the noise on both coordinates.
+    test_per_class: test examples of each class; as many as in the training pool by default.
 
   Returns:
-    Train and test pools, shuffled, with x `[n, 2]` and class ids y `[n]`.
+    Shuffled train and test pools with x `[n, 2]` and class ids y `[n]`.
   """
-  from sklearn.datasets import make_moons
-
   check_count("seed", seed, least=0)
   if seed >= 2**32:
-    raise ValueError(f"seed must be below 2**32, where scikit-learn's random_state ends, but it is {seed}")
+    raise ValueError(f"seed must be below 2**32, but it is {seed}")
   check_not_negative("noise", noise)
   train_size, test_size = _sizes(("per_class", per_class), ("test_per_class", test_per_class))
 
   def draw(size: int, state: int) -> Pool:
-    x, y = make_moons((size, size), noise=noise, random_state=state)
-    return Pool(x, y.astype(np.int32))
+    # Of the same kind as scikit-learn's, so that the points are the same.
+    generator = np.random.RandomState(state)
+    angle = np.linspace(0, np.pi, size)
+    upper = np.stack([np.cos(angle), np.sin(angle)], 1)  # [size, 2]
+    lower = np.stack([1 - np.cos(angle), 1 - np.sin(angle) - 0.5], 1)
+    order = np.arange(2 * size)
+    generator.shuffle(order)
+    points = np.concatenate([upper, lower])[order]
+    return Pool(points + generator.normal(scale=noise, size=points.shape), (order >= size).astype(np.int32))
 
   # Flipping the highest bit always gives a second seed, and one that counting seeds up from 0 does not reach.
   return Dataset(draw(train_size, int(seed)), draw(test_size, int(seed) ^ 2**31))
 
 
 def _sizes(train: tuple[str, int], test: tuple[str, int | None]) -> tuple[int, int]:
-  """The checked sizes of the two pools; a test size of None is the training size."""
+  """Check and return the sizes of both pools; a test size of None is the training size."""
   train_size, test_size = train[1], train[1] if test[1] is None else test[1]
   check_count(train[0], train_size)
   check_count(test[0], test_size)

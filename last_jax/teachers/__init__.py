@@ -1,6 +1,7 @@
-"""Teachers: each a selection of examples and a synthesis of labels. See `base.py` for how to write one."""
+"""Teachers, a file per method. A new one is a `Teacher(name, init, step)`, or two functions through `compose`."""
 
-from last_jax.teachers.base import OmniscientView, Selection, Synthesis, Teacher, Uniform, View
+from last_jax.base import Teacher, View
+from last_jax.teachers.compose import compose
 from last_jax.teachers.fixed import distillation, label_smoothing, self_training, sgd
 from last_jax.teachers.greedy import greedy
 from last_jax.teachers.planner import planner
@@ -10,13 +11,10 @@ from last_jax.teachers.selection import imt, mixed
 from last_jax.teachers.theorems import theorem_1, theorem_2, theorem_3
 
 __all__ = [
-  "OmniscientView",
   "Policy",
-  "Selection",
-  "Synthesis",
   "Teacher",
-  "Uniform",
   "View",
+  "compose",
   "distillation",
   "greedy",
   "imt",

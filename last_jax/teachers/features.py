@@ -1,7 +1,7 @@
-"""What a policy network looks at: the state features of the paper's parameterized teachers.
+"""Inputs of a policy network: the state features of the paper's parameterized teachers.
 
-Two kinds: *own* features differ between the examples of a batch, *shared* ones belong to the student and are the same
-for all of them. A feature that needs w* takes an `OmniscientView`; the others take a `View`, in which there is none.
+*Own* features differ between the examples of a batch; *shared* ones belong to the student and are the same for all of
+them. A policy with a feature of w* declares that it needs the target; for others it is not in the view.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,11 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from last_jax import checks
-from last_jax.teachers.base import OmniscientView, View
-from last_jax.types import Array
+from last_jax.base import Array, View
 
 
 class Inputs(NamedTuple):
-  """Numbers for a network, or what shifts and scales them."""
+  """Inputs of a network, or their shift or scale."""
 
   own: Array  # [m, own], or [own].
   shared: Array  # [shared]
@@ -40,11 +39,11 @@ def _params(view: View) -> Array:
   return ravel_pytree(view.student.params)[0]
 
 
-def _target(view: OmniscientView) -> Array:
+def _target(view: View) -> Array:
   return ravel_pytree(view.target)[0]
 
 
-def _progress(view: OmniscientView, index: Array, candidates: Array) -> Array:
+def _progress(view: View, index: Array, candidates: Array) -> Array:
   """<w* - w, gradient under the label>, for each of the candidate labels `[m, A, K]`: `[m, A]`.
 
   The gradient is J'u, so this is <J (w* - w), u>: one product with the Jacobian serves all labels.
@@ -73,10 +72,10 @@ def need_target(names: Sequence[str]) -> bool:
 
 
 def check_features(names: Any, *, actions: bool, omniscient: bool) -> tuple[str, ...]:
-  """Raises, saying what would be right, unless these features can be had; returns their names.
+  """Raise, saying what would be right, unless these features are available; return their names.
 
   Args:
-    names: what the user asked for.
+    names: as the user gave them.
     actions: whether there is a set of actions.
     omniscient: whether there is a target.
   """
@@ -94,11 +93,11 @@ def check_features(names: Any, *, actions: bool, omniscient: bool) -> tuple[str,
 
 
 def observe(names: Sequence[str], view: Any, index: Array, candidates: Array | None) -> dict[str, Array]:
-  """The features of the examples `index [m]`, by name: own ones `[m, size]`, shared ones `[size]`.
+  """Return the features of the examples `index [m]`, by name: own ones `[m, size]`, shared ones `[size]`.
 
   Args:
     names: as checked by `check_features`.
-    view: an `OmniscientView` if a feature needs one, or a `View`.
+    view: with the target if a feature needs it.
     index: `[m]`.
     candidates: the labels to choose from, `[m, A, K]`, where there is a choice.
   """
@@ -112,7 +111,7 @@ def observe(names: Sequence[str], view: Any, index: Array, candidates: Array | N
 
 
 def join(names: Sequence[str], seen: Mapping[str, Array], lead: tuple[int, ...], dtype: Any) -> Inputs:
-  """Features as inputs of a network, in the order of `names` (JAX sorts dictionaries); `lead`: (m,) for m examples."""
+  """Concatenate features in the order of `names` (JAX sorts dictionaries); `lead`: (m,) for m examples."""
   own = [seen[name] for name in names if name in _OWN]
   shared = [seen[name] for name in names if name in _SHARED]
   nothing = jnp.zeros(0, dtype)
@@ -120,11 +119,11 @@ def join(names: Sequence[str], seen: Mapping[str, Array], lead: tuple[int, ...],
 
 
 def measure(name: str, samples: Array) -> tuple[Array, Array]:
-  """What to shift a feature by and to divide it by, `[size]` each, from `samples [count, size]`.
+  """Return the shift and the scale of a feature, `[size]` each, from `samples [count, size]`.
 
-  Afterwards every number of it has the same deviation, and the whole feature the same norm on average, however many
-  numbers it has: a student's thousand weights do not drown two numbers of a prediction. Progress is not shifted, and
-  its numbers share one scale: what counts is which are larger, and their signs.
+  Scaled, every number of it has the same deviation, and the whole feature the same norm on average, whatever its size:
+  a student's thousand weights do not drown two numbers of a prediction. Progress is not shifted, and its numbers share
+  one scale: their order and their signs count.
   """
   if name == "progress":
     center = jnp.zeros_like(samples[0])

@@ -6,17 +6,19 @@ from typing import Any
 import jax
 
 from last_jax import checks, linear, synthesis
+from last_jax.base import Array, Certificate, Teacher, View
 from last_jax.constraints import Constraint
-from last_jax.learners import Learner
 from last_jax.linear import Geometry
-from last_jax.teachers.base import OmniscientView, Teacher, Uniform
-from last_jax.types import Array, Params
+from last_jax.problem import Problem
+from last_jax.teachers.compose import compose
 
 
-def prepare_geometry(learner: Learner, x: Array, target: Params, layer_weights: Any) -> Geometry | None:
-  """What closed forms need of the whole pool, where they apply."""
-  checks.check_layer_weights(layer_weights, target)
-  return linear.geometry(learner, target, x) if learner.is_linear and layer_weights is None else None
+def prepare_geometry(layer_weights: Any, problem: Problem) -> Geometry | None:
+  """Compute the inner products of the pool that closed forms need; None where closed forms do not apply."""
+  checks.check_layer_weights(layer_weights, problem.target)
+  if not problem.learner.is_linear or layer_weights is not None:
+    return None
+  return linear.geometry(problem.learner, problem.target, problem.pool.x)
 
 
 @jax.tree_util.register_dataclass
@@ -26,14 +28,9 @@ class GreedyLabels:
 
   constraint: Constraint
   layer_weights: Any = None
-  omniscient = True
 
-  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params) -> Geometry | None:
-    """The pool's geometry, for linear learners."""
-    return prepare_geometry(learner, x, target, self.layer_weights)
-
-  def label(self, memory: Geometry | None, view: OmniscientView, index: Array) -> Array:
-    """The labels of one joint step, `[m, K]`."""
+  def __call__(self, view: View, index: Array, geometry: Geometry | None) -> tuple[Array, Certificate]:
+    """Label the examples `index [m]` for one joint step, `[m, K]`; `geometry` is that of the pool."""
     return synthesis.greedy_labels(
       view.learner,
       view.student,
@@ -42,22 +39,31 @@ class GreedyLabels:
       view.truth[index],
       self.constraint,
       layer_weights=self.layer_weights,
-      known=None if memory is None else Geometry(memory.target_outputs[index], memory.squared_norms[index]),
+      known=None if geometry is None else Geometry(geometry.target_outputs[index], geometry.squared_norms[index]),
     )
 
 
+def _label(labels: GreedyLabels, view: View, index: Array) -> tuple[Array, Certificate]:
+  return labels(view, index, view.cache)
+
+
 def check_constraint(constraint: Any) -> None:
-  """Raises unless it is a Constraint."""
+  """Raise unless it is a Constraint."""
   if not isinstance(constraint, Constraint):
     raise TypeError(f"constraint must come from last_jax.constraints, as simplex(), but it is {constraint!r}")
 
 
 def greedy(constraint: Constraint, layer_weights: Any = None) -> Teacher:
-  """LAST: labels by equation 1, for random examples.
+  """LAST: random examples with the labels of equation 1.
 
   Args:
     constraint: the set of labels to choose from.
     layer_weights: the paper's beta, as a prefix of the parameters' tree: {"layer_0": beta, "layer_1": 1.0}.
   """
   check_constraint(constraint)
-  return Teacher(f"LAST ({constraint.name})", Uniform(), GreedyLabels(constraint, layer_weights))
+  return compose(
+    f"LAST ({constraint.name})",
+    jax.tree_util.Partial(_label, GreedyLabels(constraint, layer_weights)),
+    prepare=jax.tree_util.Partial(prepare_geometry, layer_weights),
+    needs_target=True,
+  )

@@ -5,8 +5,8 @@ import functools
 import flax.linen as nn
 import jax
 
+from last_jax.base import Array
 from last_jax.teachers.features import Inputs
-from last_jax.types import Array
 
 
 class Network(nn.Module):

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from last_jax import checks
+from last_jax.base import Array, Key
 from last_jax.learners import Learner
-from last_jax.types import Array, Key
 
 
 class Output(Protocol):

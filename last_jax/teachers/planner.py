@@ -5,8 +5,8 @@ all of their labels for where the student is at the end:
 
     argmin over y¹ .. yᵛ of  ||w^{t+v} - w*||^2
 
-It plans in blocks of v steps. Nothing is remembered between steps: in the middle of a block the rest of the block is
-planned again, which by the principle of optimality gives the same labels.
+It plans in blocks of v steps. It has no state: in the middle of a block the rest of the block is planned again, which
+by the principle of optimality gives the same labels.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from last_jax import checks, losses, models, synthesis
+from last_jax.base import STATIC, Array, Certificate, Params, Student, Teacher, View
 from last_jax.constraints import Constraint
 from last_jax.learners import Learner
 from last_jax.proposals import propose
 from last_jax.quadratic import Quadratic
-from last_jax.teachers.base import OmniscientView, Teacher, Uniform
+from last_jax.teachers.compose import compose
 from last_jax.teachers.greedy import check_constraint
-from last_jax.types import STATIC, Array, Params, Student
 
 _TRIED_AT_ONCE = 256  # Sequences of one-hot labels: each is a student of its own.
 
@@ -37,27 +37,21 @@ class PlannedLabels:
 
   constraint: Constraint
   horizon: int = dataclasses.field(metadata=STATIC)
-  omniscient = True
 
-  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params) -> None:
-    """Nothing to prepare."""
-
-  def label(self, memory: None, view: OmniscientView, index: Array) -> Array:
-    """The first labels of the plan, `[m, K]`."""
+  def __call__(self, view: View, index: Array) -> tuple[Array, Certificate]:
+    """Return the first labels of the plan, `[m, K]`."""
     learner, constraint, batch = view.learner, self.constraint, index.shape[0]
     if self.horizon == 1:
       x, truth = view.x[index], view.truth[index]
       return synthesis.greedy_labels(learner, view.student, view.target, x, truth, constraint)
-    if view.proposal_key is None:
-      raise ValueError("view.proposal_key is missing: the planner looks ahead at the examples of the next steps")
     ahead = jnp.arange(self.horizon)
-    proposals = propose(view.proposal_key, view.step + ahead, batch, view.x.shape[0])  # [v, m]
+    proposals = propose(view.proposal_key, view.step, self.horizon, batch, view.x.shape[0])  # [v, m]
     proposals = jnp.concatenate([index[None], proposals[1:]])
     inside = view.step % self.horizon + ahead < self.horizon  # Steps after the block do not count.
     truth = view.truth[proposals.ravel()]  # [v m, K]
 
     def end_of_block(labels: Array) -> Array:
-      """The parameters `[P]` after labels `[v m, K]`."""
+      """Return the parameters `[P]` after labels `[v m, K]`."""
 
       def one_step(student: Student, given: tuple[Array, Array, Array]) -> tuple[Student, None]:
         index, label, counts = given
@@ -67,10 +61,13 @@ class PlannedLabels:
       steps = (proposals, labels.reshape(self.horizon, batch, -1), inside)
       return ravel_pytree(jax.lax.scan(one_step, view.student, steps)[0].params)[0]
 
-    return self._plan(learner, end_of_block, view.target, truth)[:batch]
+    labels, certificate = self._plan(learner, end_of_block, view.target, truth)
+    return labels[:batch], certificate
 
-  def _plan(self, learner: Learner, end_of_block: Callable[[Array], Array], target: Params, truth: Array) -> Array:
-    """The best labels of the block, `[v m, K]`."""
+  def _plan(
+    self, learner: Learner, end_of_block: Callable[[Array], Array], target: Params, truth: Array
+  ) -> tuple[Array, Certificate]:
+    """Return the best labels of the block, `[v m, K]`."""
     goal = ravel_pytree(target)[0]
     basis = jnp.eye(truth.size, dtype=truth.dtype).reshape(truth.size, *truth.shape)
 
@@ -85,10 +82,11 @@ class PlannedLabels:
 
     count, width = truth.shape
     if self.constraint.discrete and self.constraint.is_exact(count, width):
-      return _best_of_all(learner.loss, distance, truth)
+      labels = _best_of_all(learner.loss, distance, truth)
+      return labels, Certificate(jnp.zeros((), truth.dtype), jnp.zeros((), int), exact=True, road="enumeration")
     if _is_affine(learner, target) and not self.constraint.discrete:
-      labels = synthesis.best_labels(learner.loss, self.constraint, expand_at(truth), truth, truth)
-      # Once more from there: what the quadratic has lost to rounding is regained.
+      labels, _ = synthesis.best_labels(learner.loss, self.constraint, expand_at(truth), truth, truth)
+      # Once more from there, to regain what the quadratic has lost to rounding.
       return synthesis.best_labels(learner.loss, self.constraint, expand_at(labels), truth, truth)
     return synthesis.labels_numerically(learner, self.constraint, expand_at, distance, truth, truth)
 
@@ -100,28 +98,27 @@ def _is_affine(learner: Learner, params: Params) -> bool:
 
 
 def _best_of_all(loss: losses.Loss, distance: Callable[[Array], Array], truth: Array) -> Array:
-  """Of all sequences of class labels the best, `[v m, K]`, found by trying every one on the student."""
+  """Try every sequence of class labels on the student and return the best, `[v m, K]`."""
   class_labels = loss.class_labels_like(truth)
   sequences = np.array(list(itertools.product(range(len(class_labels)), repeat=truth.shape[0])))  # [C^(v m), v m]
   at_once = min(_TRIED_AT_ONCE, len(sequences))
   distances = jax.lax.map(lambda tried: distance(class_labels[tried]), jnp.asarray(sequences), batch_size=at_once)
   # Among equals the sequence with most labels at the ground truth: labels without effect stay as they are.
-  kept = jnp.sum(jnp.all(class_labels[sequences] == loss.nearest_class_labels(truth)[None], -1), 1)
-  return class_labels[jnp.asarray(sequences)[jnp.argmax(jnp.where(distances <= jnp.min(distances), kept, -1))]]
+  unchanged = jnp.sum(jnp.all(class_labels[sequences] == loss.nearest_class_labels(truth)[None], -1), 1)
+  return class_labels[jnp.asarray(sequences)[jnp.argmax(jnp.where(distances <= jnp.min(distances), unchanged, -1))]]
 
 
 def planner(horizon: int, constraint: Constraint) -> Teacher:
-  """Labels that are the best for where the student is after every `horizon` steps; examples are random.
+  """Random examples with the labels that are best for where the student is after every `horizon` steps.
 
-  Where the steps are affine in the labels (least squares), the plan is the best there is; with one-hot labels it is
-  while all C^(horizon m) sequences can be tried (`constraint.max_combinations`), for every learner. Otherwise it is
-  found by Gauss-Newton from the ground truth, and is a local optimum; and sequences of one-hot labels that are too many
-  to try are chosen for steps linearized at the ground truth.
+  The plan is a global optimum where the steps are affine in the labels (least squares), and with one-hot labels while
+  all C^(horizon m) sequences can be tried (`constraint.max_combinations`). Otherwise it is a local optimum, found by
+  Gauss-Newton from the ground truth; one-hot sequences too many to try are chosen for steps linearized there.
 
   Args:
-    horizon: v, how many steps are planned at once; 1 is greedy.
-    constraint: the set of labels to choose from. It may not be a ball around the prediction: what is predicted later
-      depends on what is taught now.
+    horizon: v, the number of steps planned at once; 1 is greedy.
+    constraint: the set of labels to choose from. It may not be a ball around the prediction, which in later
+      steps depends on earlier labels.
   """
   checks.check_count("horizon", horizon)
   check_constraint(constraint)
@@ -130,4 +127,4 @@ def planner(horizon: int, constraint: Constraint) -> Teacher:
       f"constraint {constraint.name!r} is around the prediction, which later in a plan depends on earlier labels: "
       "use around='truth'"
     )
-  return Teacher(f"planner ({constraint.name})", Uniform(), PlannedLabels(constraint, int(horizon)))
+  return compose(f"planner ({constraint.name})", PlannedLabels(constraint, int(horizon)), needs_target=True)

@@ -1,7 +1,7 @@
-"""Parameterized teachers, section 3.3 of the paper: labels by a network that looks at the student.
+"""Parameterized teachers, section 3.3 of the paper: labels by a network that observes the student.
 
-A `Policy` is a pytree of weights that knows its own architecture. `training/` makes good ones; `policy(...)` makes a
-teacher of one, which runs in the same loop as every other.
+A `Policy` is a pytree of weights that knows its own architecture. `training/` trains it; `policy(...)` makes a teacher
+of it, which runs in the same loop as every other.
 """
 
 import dataclasses
@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 
 from last_jax import checks, models
-from last_jax.learners import Learner
+from last_jax.base import STATIC, Array, Key, Params, Student, Teacher, View
+from last_jax.problem import Problem
 from last_jax.teachers import features as features_
-from last_jax.teachers.base import OmniscientView, Teacher, Uniform, View
+from last_jax.teachers.compose import compose
 from last_jax.teachers.features import Inputs
 from last_jax.teachers.outputs import Output, is_choice, simplex
-from last_jax.types import STATIC, Array, Key, Params, Pool, Student
 
 
 @jax.tree_util.register_dataclass
@@ -34,24 +34,22 @@ class Policy:
   hidden: tuple[int, ...] = dataclasses.field(metadata=STATIC)
 
   @property
-  def omniscient(self) -> bool:
-    """Whether it looks at w*. If not, it is handed a view in which there is none."""
+  def needs_target(self) -> bool:
+    """Whether one of its features needs w*."""
     return features_.need_target(self.features)
 
-  def check(self, learner: Learner, x: Array, truth: Array) -> None:
-    """Raises unless this policy can label the examples `x [n, ...]`, `truth [n, K]` for this learner."""
-    self.output.check(learner, truth)
-    if truth.shape[1] != self.num_outputs:
-      raise ValueError(
-        f"policy gives labels of length {self.num_outputs}, but the learner has {truth.shape[1]} outputs"
-      )
-    params = models.param_shapes(learner.model)
+  def check(self, problem: Problem) -> None:
+    """Raise unless this policy can label the examples of this problem."""
+    self.output.check(problem.learner, problem.truth)
+    num_outputs = problem.truth.shape[1]
+    if num_outputs != self.num_outputs:
+      raise ValueError(f"policy gives labels of length {self.num_outputs}, but the learner has {num_outputs} outputs")
+    params = models.param_shapes(problem.learner.model)
 
     def observe(params: Params) -> Inputs:
       index = jnp.zeros(1, int)
-      view = View(learner, Student(params, None), x, truth, jnp.zeros((), int), jax.random.key(0))
-      seen = self._observe(OmniscientView(*view, target=params), index)
-      return features_.join(self.features, seen, index.shape, truth.dtype)
+      seen = self._observe(still_view(problem, params), index)
+      return features_.join(self.features, seen, index.shape, problem.truth.dtype)
 
     found, made_for = jax.eval_shape(observe, params), self.center
     if (found.own.shape[1], found.shared.shape) != (made_for.own.shape[-1], made_for.shared.shape[-1:]):
@@ -61,21 +59,21 @@ class Policy:
         f"{found.shared.shape[0]}"
       )
 
-  def _observe(self, view: Any, index: Array) -> dict[str, Array]:
+  def _observe(self, view: View, index: Array) -> dict[str, Array]:
     return features_.observe(self.features, view, index, self.output.candidates(view.truth[index], index))
 
-  def inputs(self, view: Any, index: Array) -> Inputs:
-    """What enters the network for the examples `index [m]`: features, brought to one size."""
+  def inputs(self, view: View, index: Array) -> Inputs:
+    """Return the standardized features of the examples `index [m]`."""
     seen = features_.join(self.features, self._observe(view, index), index.shape, view.truth.dtype)
     own = (seen.own - self.center.own[None]) / self.scale.own[None]
     return Inputs(own, (seen.shared - self.center.shared) / self.scale.shared)
 
-  def numbers(self, view: Any, index: Array) -> Array:
-    """What the network says of the examples `index [m]`, `[m, width]`."""
+  def numbers(self, view: View, index: Array) -> Array:
+    """Apply the network to the examples `index [m]`: `[m, width]`."""
     return self._network().apply({"params": self.weights}, self.inputs(view, index))
 
   def init_weights(self, key: Key) -> Params:
-    """Random weights for a network of this architecture."""
+    """Return random weights for this architecture."""
     return self._network().init(key, Inputs(self.center.own[None], self.center.shared))["params"]
 
   def _network(self) -> Any:
@@ -83,62 +81,63 @@ class Policy:
 
     return Network(self.hidden, self.output.width(self.num_outputs))
 
-  def labels(self, view: Any, index: Array, key: Key | None) -> Array:
-    """Labels `[m, K]`; with a key, random ones where there is a choice."""
+  def labels(self, view: View, index: Array, key: Key | None) -> Array:
+    """Return labels `[m, K]`; with a key, random ones where there is a choice."""
     return self.output.labels(view.learner, self.numbers(view, index), view.truth[index], index, key)
 
-  def log_probabilities(self, view: Any, index: Array, shown: Array) -> Array:
-    """The logarithms of the probabilities of the labels `shown [m, K]`, `[m]`. Only where there is a choice."""
+  def log_probabilities(self, view: View, index: Array, shown: Array) -> Array:
+    """Return the log-probabilities of the labels `shown [m, K]`, `[m]`. Only where there is a choice."""
     output: Any = self.output
     return output.log_probabilities(self.numbers(view, index), view.truth[index], index, shown)
 
 
+def still_view(problem: Problem, params: Params) -> View:
+  """Return the view of a student with these parameters; no feature depends on the step or a key."""
+  key = jax.random.key(0)
+  return View(problem, Student(params, None), jnp.zeros((), int), key, key)
+
+
 def make_policy(
   key: Key,
-  learner: Learner,
-  pool: Pool,
+  problem: Problem,
   students: Params,
   *,
-  target: Params | None = None,
   output: Output | None = None,
   features: Sequence[str] | None = None,
   hidden: Sequence[int] = (128, 128),
   standardize: bool = True,
 ) -> Policy:
-  """A new policy, with random weights.
+  """Return a new policy with random weights.
 
   Args:
     key: of the weights.
-    learner: whom it will teach.
-    pool: what from.
-    students: parameters of some students, with a leading axis, on whom it is measured how large features are.
-    target: w*; None for a black-box policy.
-    output: how labels come out of it; `outputs.simplex()` unless given.
-    features: what it looks at, of "x", "label", "prediction", "params", "target" and, with actions, "progress". Unless
-      given: all but "progress".
+    problem: what it will teach; without a target, the policy is a black box.
+    students: parameters of some students, with a leading axis, on which the size of features is measured.
+    output: from the network's numbers to labels; `outputs.simplex()` unless given.
+    features: the network's inputs, of "x", "label", "prediction", "params", "target" and, with actions, "progress".
+      Unless given: all except "progress".
     hidden: widths of the hidden layers.
     standardize: whether features are shifted and scaled to the same size (`features.measure`). Images, weights and
-      inner products differ by orders of magnitude, which a network does not take well.
+      inner products differ by orders of magnitude, which slows training down.
   """
   chosen = simplex() if output is None else output
   if features is None:
-    features = features_.BLACK_BOX if target is None else features_.UNROLLED
-  names = features_.check_features(features, actions=is_choice(chosen), omniscient=target is not None)
+    features = features_.BLACK_BOX if problem.target is None else features_.UNROLLED
+  names = features_.check_features(features, actions=is_choice(chosen), omniscient=problem.target is not None)
   hidden = tuple(hidden)
   for width in hidden:
     checks.check_count("hidden", width)
-  truth = learner.encode(pool.x, pool.y)
-  chosen.check(learner, truth)
+  truth = problem.truth
+  chosen.check(problem.learner, truth)
 
   def observe(params: Params, index: Array) -> dict[str, Array]:
-    view = View(learner, Student(params, None), pool.x, truth, jnp.zeros((), int), key)
-    known = OmniscientView(*view, target=target) if features_.need_target(names) else view
-    seen = features_.observe(names, known, index[None], chosen.candidates(truth[index][None], index[None]))
+    candidates = chosen.candidates(truth[index][None], index[None])
+    seen = features_.observe(names, still_view(problem, params), index[None], candidates)
     return jax.tree.map(jnp.ravel, seen)
 
   weights_key, index_key = jax.random.split(key)
   count = jax.tree.leaves(students)[0].shape[0]
-  index = jax.random.randint(index_key, (count,), 0, len(pool))
+  index = jax.random.randint(index_key, (count,), 0, len(problem.pool))
   samples = jax.vmap(observe)(students, index)  # By feature, [count, size].
   measured = {name: features_.measure(name, values) for name, values in samples.items()}
   center = features_.join(names, {name: shift for name, (shift, _) in measured.items()}, (), truth.dtype)
@@ -158,22 +157,13 @@ class PolicyLabels:
   policy: Policy
   sample: bool = dataclasses.field(metadata=STATIC)
 
-  @property
-  def omniscient(self) -> bool:
-    """As the policy is."""
-    return self.policy.omniscient
-
-  def prepare(self, learner: Learner, x: Array, truth: Array, target: Params | None) -> None:
-    """Nothing to prepare, but a policy made for another learner is refused."""
-    self.policy.check(learner, x, truth)
-
-  def label(self, memory: None, view: Any, index: Array) -> Array:
-    """Labels `[m, K]`."""
-    return self.policy.labels(view, index, view.key if self.sample else None)
+  def __call__(self, view: View, index: Array) -> tuple[Array, None]:
+    """Label the examples `index [m]`, `[m, K]`."""
+    return self.policy.labels(view, index, view.key if self.sample else None), None
 
 
 def policy(policy: Policy, *, sample: bool = False, name: str = "policy") -> Teacher:
-  """A teacher of random examples whose labels a policy network gives.
+  """Random examples with the labels of a policy network.
 
   Args:
     policy: as `train_unrolled` and `train_reinforce` return it, or `load_policy` reads it.
@@ -182,4 +172,5 @@ def policy(policy: Policy, *, sample: bool = False, name: str = "policy") -> Tea
   """
   if not isinstance(policy, Policy):
     raise TypeError(f"policy must be a Policy, as train_unrolled returns it, but it is a {type(policy).__name__}")
-  return Teacher(name, Uniform(), PolicyLabels(policy, bool(sample)))
+  prepare = jax.tree_util.Partial(Policy.check, policy)
+  return compose(name, PolicyLabels(policy, bool(sample)), prepare=prepare, needs_target=policy.needs_target)

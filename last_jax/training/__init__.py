@@ -1,16 +1,19 @@
-"""Training of parameterized teachers, by unrolling and by policy gradient; checkpoints of it in `checkpoint.py`."""
+"""Training of parameterized teachers, by unrolling and by policy gradient; `checkpoint.py` saves its state."""
 
-from last_jax.training.reinforce import make_reinforce, train_reinforce
-from last_jax.training.starts import near
-from last_jax.training.trainer import Log, State, Trainer
-from last_jax.training.unrolled import make_unrolled, train_unrolled
+from last_jax.training.near import near
+from last_jax.training.reinforce import Reinforce, train_reinforce
+from last_jax.training.settings import Settings
+from last_jax.training.trainer import Log, Trainer, TrainingState, make_trainer
+from last_jax.training.unrolled import Unrolled, train_unrolled
 
 __all__ = [
   "Log",
-  "State",
+  "Reinforce",
+  "Settings",
   "Trainer",
-  "make_reinforce",
-  "make_unrolled",
+  "TrainingState",
+  "Unrolled",
+  "make_trainer",
   "near",
   "train_reinforce",
   "train_unrolled",

@@ -1,48 +1,52 @@
-"""What a teacher is trained for: how wrong a student is after each step, or how well it did in the end.
+"""Aims of training: a student's error after each step, or how well it did in the end.
 
-Unrolling minimises a smooth measure (`distance`, `loss`), policy gradient maximises rewards made of any of them.
+Unrolling minimises a smooth measure (`distance`, `loss`); policy gradient maximises rewards made of any of them.
+Measures without a target are taken on the problem's test pool.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 from last_jax import checks, synthesis
-from last_jax.learners import Learner
-from last_jax.types import STATIC, Array, Key, Params, Pool
+from last_jax.base import STATIC, Array, Key, Params
+from last_jax.problem import Problem
 
 
-class Problem(NamedTuple):
-  """Whom to teach, what from, and where to. Without a target, a black box."""
-
-  learner: Learner
-  pool: Pool
-  target: Params | None
-  validation: Pool  # What rewards without a target are measured on.
-  starts: Any  # key -> params
-
-
+@runtime_checkable
 class Reward(Protocol):
-  """What the teacher is paid for. A pytree: its numbers are leaves."""
+  """The teacher's aim. A pytree: its numbers are leaves."""
 
   every_step: bool  # Whether rewards need the measure at the start and after every step, or only at the end.
   score_every_step: bool  # The same of the score.
   smooth: bool  # Whether the measure can be minimised by gradients.
 
   def check(self, problem: Problem) -> None:
-    """Raises unless it can be measured."""
+    """Raise unless it can be measured."""
 
   def measure(self, problem: Problem, key: Key | None) -> Callable[[Params], Array]:
-    """A function of a student's parameters. The key is the episode's and the student's own; None: do without chance."""
+    """Return a function of a student's parameters. The key is the episode's and student's own; None: nothing random."""
 
   def rewards(self, measured: Array, horizon: int) -> Array:
-    """The rewards after steps 1..horizon, `[T]`, from what was measured: `[T + 1]`, or only at the end, `[1]`."""
+    """Return the rewards after steps 1..horizon, `[T]`, from measurements `[T + 1]`, or one at the end, `[1]`."""
 
   def score(self, measured: Array) -> Array:
-    """How well the student did in all, from the same: higher is better."""
+    """Return a score of the whole episode from the same measurements: higher is better."""
+
+
+def _validation(problem: Problem) -> tuple[Array, Array]:
+  assert problem.test is not None, "make_trainer gives the problem a test pool"
+  assert problem.test_truth is not None
+  return problem.test.x, problem.test_truth
+
+
+def check_reward(name: str, reward: Any) -> None:
+  """Raise unless it comes from this module, or has all its parts."""
+  if not isinstance(reward, Reward):
+    raise TypeError(f"{name} must come from last_jax.rewards, as rewards.accuracy(), but it is {reward!r}")
 
 
 class _Smooth:
@@ -77,7 +81,7 @@ class Distance(_Smooth):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ValidationLoss(_Smooth):
-  """The learner's loss on some validation examples, drawn anew for every student and episode."""
+  """The learner's loss on some validation examples, drawn for every student and episode."""
 
   size: int = dataclasses.field(metadata=STATIC)
 
@@ -86,10 +90,9 @@ class ValidationLoss(_Smooth):
 
   def measure(self, problem: Problem, key: Key | None) -> Callable[[Params], Array]:
     """The mean loss on some examples; without a key, on all."""
-    pool = problem.validation
-    x, y = pool.x, problem.learner.encode(pool.x, pool.y)
+    x, y = _validation(problem)
     if key is not None:
-      index = jax.random.randint(key, (self.size,), 0, len(pool))
+      index = jax.random.randint(key, (self.size,), 0, x.shape[0])
       x, y = x[index], y[index]
     return lambda params: problem.learner.mean_loss(params, x, y)
 
@@ -104,9 +107,8 @@ class _Accuracy:
 
   def measure(self, problem: Problem, key: Key | None) -> Callable[[Params], Array]:
     """The accuracy on the whole validation pool."""
-    pool = problem.validation
-    y = problem.learner.encode(pool.x, pool.y)
-    return lambda params: problem.learner.accuracy(params, pool.x, y).astype(pool.x.dtype)
+    x, y = _validation(problem)
+    return lambda params: problem.learner.accuracy(params, x, y).astype(x.dtype)
 
 
 @jax.tree_util.register_dataclass
@@ -136,9 +138,9 @@ class StepsToAccuracy(_Accuracy):
   score_every_step = True
 
   def rewards(self, measured: Array, horizon: int) -> Array:
-    """-1 for every step that begins before the accuracy was reached: their sum is the terminal reward.
+    """Return -1 for every step that begins before the accuracy was reached: their sum is the terminal reward.
 
-    Given step by step, an action is not charged for the steps before it, which it cannot help.
+    Given step by step, an action is not charged for the steps before it.
     """
     reached = jnp.cumsum((measured >= self.threshold).astype(int))[:-1] > 0
     return jnp.where(reached, 0.0, -1.0).astype(measured.dtype)

@@ -1,4 +1,4 @@
-"""Every job runs, tiny; its sides compute the same, and one that does not is found out. Not how fast anything is."""
+"""Every job runs, tiny; its sides compute the same, and one that does not is detected. Not the speed of anything."""
 
 import dataclasses
 import json
@@ -8,21 +8,24 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import problems
+from benchmarks import cases
 from benchmarks.baselines import BATCHED, C_LOOP, KINDS, PER_STUDENT, torch_mlp
+from benchmarks.cases import STRATEGIES
 from benchmarks.equality import ResultsDiffer
-from benchmarks.jobs import JOBS, mlp, sweeps, teaching, training
-from benchmarks.problems import METHODS
+from benchmarks.jobs import JOBS, mlp, sweeps, teaching, training, training_sweeps
 from benchmarks.records import Target
 from tests.benchmarks.measuring import QUICK, needs_compiler, needs_torch
 
 
-def names_of(kind):
-  return [name for name, job in JOBS.items() if isinstance(job, kind)]
+def names_of(kind, quick=None):
+  """Return the names of some jobs. If one is given as quick, the others are marked as slow."""
+  names = [name for name, job in JOBS.items() if isinstance(job, kind)]
+  marks = {name: [] if quick in (None, name) else [pytest.mark.slow] for name in names}
+  return [pytest.param(name, marks=marks[name]) for name in names]
 
 
 def measure(name):
-  """A job's figures; they can be written."""
+  """Return a job's measurements, which can be written."""
   measured = JOBS[name].measure(QUICK)
   for each in measured:
     assert each.job == name
@@ -32,9 +35,10 @@ def measure(name):
   return measured
 
 
+@pytest.mark.slow
 @needs_torch
 @needs_compiler
-@pytest.mark.parametrize("name", names_of(teaching.Teaching))
+@pytest.mark.parametrize("name", names_of(teaching.TeachingJob, quick="greedy_magnitude"))
 def test_all_sides_teach_the_same(name):
   (measured,) = measure(name)
   compared = {against.kind: against for against in measured.against}
@@ -51,17 +55,17 @@ def test_all_sides_teach_the_same(name):
 
 
 @needs_torch
-def test_targets_are_those_of_the_kinds():
+def test_targets():
   aims = {kind: target.factor for kind, target in JOBS["greedy"].targets.items()}
   assert aims == {PER_STUDENT: 800.0, BATCHED: 5.0, C_LOOP: 0.33}
-  assert {(other.method, other.target.factor, other.target.slower) for other in JOBS["greedy"].beside} == {
+  assert {(other.strategy, other.target.factor, other.target.slower) for other in JOBS["greedy"].beside} == {
     ("sgd", 1.3, True),
     ("imt", 20.0, False),
   }
 
 
-@pytest.mark.parametrize(("name", "left"), [("sgd", ["NumPy"]), ("unrolled", [])])
-def test_without_torch_and_a_compiler_our_side_is_timed_all_the_same(monkeypatch, name, left):
+@pytest.mark.parametrize(("name", "left"), [("sgd", ["NumPy"]), pytest.param("unrolled", [], marks=pytest.mark.slow)])
+def test_without_torch_and_a_compiler_our_side_is_still_timed(monkeypatch, name, left):
   monkeypatch.setitem(sys.modules, "torch", None)  # Importing it fails.
   monkeypatch.setitem(KINDS, C_LOOP, KINDS[C_LOOP]._replace(missing=lambda: "none"))
   (measured,) = measure(name)
@@ -72,6 +76,7 @@ def test_without_torch_and_a_compiler_our_side_is_timed_all_the_same(monkeypatch
 # --- Networks.
 
 
+@pytest.mark.slow
 @needs_torch
 def test_exact_labels_are_nearer_than_sought_ones():
   (measured,) = measure("mlp")
@@ -82,9 +87,10 @@ def test_exact_labels_are_nearer_than_sought_ones():
   assert {"distance (start)", "distance (end)", "weights_0 (end)"} <= set(differences)
 
 
+@pytest.mark.slow
 @needs_torch
-def test_a_network_that_learns_otherwise_is_found_out(monkeypatch, x64):
-  problem = problems.draw_mlp(mlp._TINY).astype(np.float64)
+def test_a_network_that_learns_otherwise_is_detected(monkeypatch, x64):
+  case = cases.draw_mlp(**mlp.TINY).astype(np.float64)
   right = torch_mlp.Network.learn
 
   def worse(network, params, index, labels):
@@ -92,14 +98,15 @@ def test_a_network_that_learns_otherwise_is_found_out(monkeypatch, x64):
 
   monkeypatch.setattr(torch_mlp.Network, "learn", worse)
   with pytest.raises(ResultsDiffer):
-    mlp.check_step(problem, problem.init)
+    mlp.check_step(case)
 
 
 # --- Training.
 
 
+@pytest.mark.slow
 @needs_torch
-@pytest.mark.parametrize("name", names_of(training.Training))
+@pytest.mark.parametrize("name", names_of(training.TrainingJob))
 def test_both_sides_train_the_same(name):
   (measured,) = measure(name)
   assert [against.kind for against in measured.against] == [BATCHED, PER_STUDENT]
@@ -110,51 +117,54 @@ def test_both_sides_train_the_same(name):
   assert measured.ours.units == measured.problem["sizes"]["episodes"] == 4
 
 
-# By a little, as a mistake would: Adam's step shows what a gradient of the same direction hides.
+# Small errors, as a mistake would make. Adam's step shows those that leave the gradient's direction.
 WRONG = {
-  "discount": lambda setup: {"discount": 0.9999 * setup.discount},
-  "students' weight decay": lambda setup: {"weight_decay": 1.01 * setup.weight_decay},
-  "standardization": lambda setup: {"scale": 1.0001 * setup.scale},
+  "discount": lambda given: {"discount": 0.9999 * given.discount},
+  "students' weight decay": lambda given: {"weight_decay": 1.01 * given.weight_decay},
+  "standardization": lambda given: {"scale": 1.0001 * given.scale},
 }
 
 
-def check_training(name, baseline=None):
-  """Checks a way of training in PyTorch, unless given the job's own, against ours."""
+def check_training(name, episode_fn=None):
+  """Check a way of training in PyTorch, the job's own unless given, against ours."""
   job = JOBS[name]
-  job = job if baseline is None else dataclasses.replace(job, baseline=baseline)
-  problem = problems.draw_training(training.TINY)
-  for kind in job.baselines(problem, jax.random.key(0), episodes=1, threads=1):
+  job = job if episode_fn is None else dataclasses.replace(job, episode_fn=episode_fn)
+  case = cases.draw_training(**training.TINY)
+  for kind in job.baselines(case, jax.random.key(0), episodes=1, threads=1):
     for side in kind.variants:
       side.check()
 
 
+@pytest.mark.slow
 @needs_torch
-@pytest.mark.parametrize("name", names_of(training.Training))
+@pytest.mark.parametrize("name", names_of(training.TrainingJob))
 @pytest.mark.parametrize("change", WRONG)
-def test_a_baseline_that_trains_otherwise_is_found_out(name, change):
-  right = JOBS[name].baseline
+def test_a_baseline_that_trains_otherwise_is_detected(name, change):
+  right = JOBS[name].episode_fn
 
-  def wrong(setup, *arguments):
-    return right(dataclasses.replace(setup, **WRONG[change](setup)), *arguments)
+  def wrong(given, *arguments):
+    return right(dataclasses.replace(given, **WRONG[change](given)), *arguments)
 
   with pytest.raises(ResultsDiffer):
     check_training(name, wrong)
 
 
+@pytest.mark.slow
 @needs_torch
-@pytest.mark.parametrize("name", names_of(training.Training))
-def test_training_on_other_examples_is_found_out(name):
-  right = JOBS[name].baseline
+@pytest.mark.parametrize("name", names_of(training.TrainingJob, quick="unrolled"))
+def test_training_on_other_examples_is_detected(name):
+  right = JOBS[name].episode_fn
 
-  def wrong(setup, network, students, index, actions):
-    return right(setup, network, students, index.flip(0), actions)
+  def wrong(given, network, students, index, actions):
+    return right(given, network, students, index.flip(0), actions)
 
   with pytest.raises(ResultsDiffer, match="loss differs"):
     check_training(name, wrong)
 
 
+@pytest.mark.slow
 @needs_torch
-def test_another_optimizer_is_found_out(monkeypatch):
+def test_another_optimizer_is_detected(monkeypatch):
   import torch
 
   # Weight decay beside Adam rather than in its gradient: the gradient is the same, the step is not.
@@ -166,8 +176,9 @@ def test_another_optimizer_is_found_out(monkeypatch):
 # --- Along axes.
 
 
+@pytest.mark.slow
 @needs_torch
-@pytest.mark.parametrize("name", names_of(sweeps.Sweep))
+@pytest.mark.parametrize("name", names_of(sweeps.SweepJob, quick="features"))
 def test_sweeps_go_along_their_axis(name):
   sweep, measured = JOBS[name], measure(name)
   assert [each.size for each in measured] == len(sweep.lines) * [sweep.tiny]
@@ -178,29 +189,32 @@ def test_sweeps_go_along_their_axis(name):
   assert compared == [line.batched for line in sweep.lines]
 
 
-@pytest.mark.parametrize("name", names_of(sweeps.Sweep))
+@pytest.mark.parametrize("name", names_of(sweeps.SweepJob))
 def test_sweeps_cover_their_axis_within_memory(name):
   sweep, spans = JOBS[name], {"students": 1e5, "pool": 1e6, "features": 4096, "classes": 100, "batch_size": 128}
   assert max(place for line in sweep.lines for place in line.steps) == spans[sweep.axis]
   for line in sweep.lines:
     for sizes in sweep.sizes(line, tiny=False):
-      assert 4 * sizes.students * sizes.features * sizes.classes < 2**28  # Parameters, in bytes.
-      assert 4 * sizes.students * sizes.steps < 2**28  # Distances.
-      assert 4 * sizes.students * sizes.pool < 2**28 or not METHODS[line.method].best  # Scores of the pool.
+      students, full = sizes["students"], {"pool": 1000, "features": 24, "classes": 2} | sizes
+      assert 4 * students * full["features"] * full["classes"] < 2**28  # Parameters, in bytes.
+      assert 4 * students * full["steps"] < 2**28  # Distances.
+      assert 4 * students * full["pool"] < 2**28 or not STRATEGIES[line.strategy].best  # Scores of the pool.
 
 
+@pytest.mark.slow
 def test_many_seeds_are_compared_with_one():
   (two,) = measure("seeds")
   assert (two.axis, two.size, two.unit) == ("seeds", 2, "training")
   assert two.against[0].kind == "last_jax, one seed"
   assert two.against[0].largest_difference["first losses"] < 1e-4
   assert JOBS["seeds"].counts[-1] == 256
-  assert JOBS["seeds"].target == Target(40.0, slower=True)
+  assert Target(40.0, slower=True) == training_sweeps.SEEDS_TARGET
 
 
+@pytest.mark.slow
 def test_segments_give_the_same_gradient():
   (measured,) = measure("horizon")
   assert [measured.problem["sizes"][name] for name in ("horizon", "segment")] == [9, 3]
-  (kept,) = measured.against
-  assert kept.largest_difference["gradient"] < 1e-12
-  assert min(measured.ours.temporary_bytes, kept.timing.temporary_bytes) > 0
+  (stored,) = measured.against
+  assert stored.largest_difference["gradient"] < 1e-12
+  assert min(measured.ours.temporary_bytes, stored.timing.temporary_bytes) > 0

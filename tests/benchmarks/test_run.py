@@ -1,4 +1,4 @@
-"""The command: tables, pictures and files; what is asked for wrongly; what is kept when it is stopped."""
+"""The command: flags, tables, plots and files, also of runs that fail or are stopped."""
 
 import dataclasses
 import json
@@ -11,10 +11,11 @@ import pytest
 from benchmarks import plots, run, tables
 from benchmarks.baselines import BATCHED, KINDS
 from benchmarks.equality import ResultsDiffer
-from benchmarks.jobs import JOBS
-from benchmarks.records import Against, Measurement, Target
-from launch.command import UsageError, run_command
-from tests.benchmarks.measuring import needs_torch, timing
+from benchmarks.harness import Job
+from benchmarks.jobs import JOBS, sweeps
+from benchmarks.records import Target
+from launch.command import UsageError, make_console, run_command
+from tests.benchmarks.measuring import against, measurement, needs_torch, timing
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -23,43 +24,32 @@ def command(*arguments):
   return run_command(run.main, run.define_flags(), run.__doc__, ["run", *arguments])
 
 
-def against(kind, median, ratio, target=None, **more):
-  met = None if target is None else target.is_met(ratio)
-  return Against(kind, timing(f"{kind}, 1 thread", median, **more), (), ratio, ratio, 2 * ratio, ratio, {}, target, met)
-
-
-def make(job="job", sizes=None, axis=None, ours=None, compared=()):
-  problem = {"description": "a job", "sizes": {"students": 2} if sizes is None else sizes}
-  return Measurement(job, problem, "student-step", ours or timing("LAST (simplex)", 2e-6), tuple(compared), axis)
-
-
 @dataclasses.dataclass(frozen=True)
-class Fake:
-  """A job that gives a figure, or raises something."""
+class Fake(Job):
+  """A job that returns a measurement, or raises an error."""
 
-  name: str
-  error: BaseException | None = None
   description: str = "nothing"
+  error: BaseException | None = None
 
   def measure(self, settings):
     del settings
     if self.error is not None:
       raise self.error
-    return [make(self.name)]
+    return [measurement(self.name)]
 
 
 @pytest.fixture
 def fakes(monkeypatch):
-  """Jobs by the names of good, wrong, broken and stopped."""
+  """Jobs of the names good, wrong, broken and stopped."""
   errors = {"wrong": ResultsDiffer("by far"), "broken": MemoryError("none left"), "stopped": KeyboardInterrupt()}
   for name, error in {"good": None, **errors}.items():
-    monkeypatch.setitem(JOBS, name, Fake(name, error))
+    monkeypatch.setitem(JOBS, name, Fake(name, error=error))
 
 
-# --- What is asked for.
+# --- Flags.
 
 
-def test_a_job_that_is_not_known_is_named():
+def test_an_unknown_job_is_named():
   words = [sys.executable, "-m", "benchmarks.run", "--suite=greedy,gready"]
   done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
   assert done.returncode == 2
@@ -80,9 +70,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_timed(tmp_p
 
 
 def test_jobs_are_run_once_each_in_their_order():
-  assert [job.name for job in run.chosen_jobs([" imt", "greedy", "imt"])] == ["imt", "greedy"]
+  assert [job.name for job in run.choose_jobs([" imt", "greedy", "imt"])] == ["imt", "greedy"]
   with pytest.raises(UsageError):
-    run.chosen_jobs([])
+    run.choose_jobs([])
 
 
 def test_help_names_every_job(capsys):
@@ -91,9 +81,10 @@ def test_help_names_every_job(capsys):
   assert all(job.name in printed for job in JOBS.values())
 
 
-# --- What comes of it.
+# --- Results.
 
 
+@pytest.mark.slow
 @needs_torch
 def test_the_command_prints_tables_draws_and_writes(tmp_path, capsys):
   file = tmp_path / "more" / "results.json"
@@ -117,7 +108,7 @@ def test_the_command_prints_tables_draws_and_writes(tmp_path, capsys):
   assert [each["problem"]["sizes"]["students"] for each in sweep] == [3, 3]
 
 
-def test_what_is_missing_is_said(monkeypatch, fakes, tmp_path, capsys):
+def test_missing_baselines_are_named(monkeypatch, fakes, tmp_path, capsys):
   monkeypatch.setitem(sys.modules, "torch", None)
   monkeypatch.setitem(KINDS, "C loop", KINDS["C loop"]._replace(missing=lambda: "There is no C compiler."))
   assert command("--suite=good", f"--out={tmp_path}") == 0
@@ -128,7 +119,7 @@ def test_what_is_missing_is_said(monkeypatch, fakes, tmp_path, capsys):
   ]
 
 
-def test_a_job_that_fails_is_told_and_others_are_kept(fakes, tmp_path, capsys):
+def test_a_job_that_fails_is_reported_and_others_are_saved(fakes, tmp_path, capsys):
   assert command("--suite=wrong,broken,good", f"--out={tmp_path}") == 1
   told = capsys.readouterr().err
   assert "wrong: two sides do not compute the same: by far" in told
@@ -138,12 +129,12 @@ def test_a_job_that_fails_is_told_and_others_are_kept(fakes, tmp_path, capsys):
   assert [each["job"] for each in report["measurements"]] == ["good"]
 
 
-def test_ctrl_c_keeps_what_is_finished(fakes, tmp_path, capsys):
+def test_ctrl_c_saves_the_finished_jobs(fakes, tmp_path, capsys):
   assert command("--suite=good,stopped,wrong", f"--out={tmp_path}") == 130
-  assert "what is finished is kept" in capsys.readouterr().out
+  assert "finished jobs are saved" in capsys.readouterr().out
   report = json.loads((tmp_path / "benchmarks.json").read_text())
   assert report["interrupted"] is True
-  assert report["measurements"] == json.loads(json.dumps([make("good").to_json()]))
+  assert report["measurements"] == json.loads(json.dumps([measurement("good").to_json()]))
 
 
 def test_every_job_is_written_when_it_is_finished(fakes, tmp_path, monkeypatch):
@@ -151,7 +142,7 @@ def test_every_job_is_written_when_it_is_finished(fakes, tmp_path, monkeypatch):
 
   @dataclasses.dataclass(frozen=True)
   class Looking(Fake):
-    """Looks at the file of the job before it."""
+    """Reads the file that was written after the job before it."""
 
     def measure(self, settings):
       report = json.loads((tmp_path / "benchmarks.json").read_text())
@@ -169,35 +160,35 @@ def test_ctrl_c_at_once_leaves_nothing(fakes, tmp_path):
   assert list(tmp_path.iterdir()) == []
 
 
-# --- Tables and pictures.
+# --- Tables and plots.
 
 
 def cells(table):
   return list(zip(*(column.cells for column in table.columns), strict=True))
 
 
-def test_a_table_has_a_row_for_every_kind():
-  fast = against("C loop", 1e-6, 0.5, Target(0.33))
+def test_a_table_has_a_row_for_every_case_and_baseline():
+  fast = against("C loop", 1e-6, 0.5, Target(0.33), temporary_bytes=44)
   slow = against("last_jax, SGD", 1.6e-6, 0.8, Target(1.2, slower=True))
-  first, second, third = cells(tables.make_table([make(sizes={"long_name": 2000}, compared=[fast, slow])]))
-  assert first == ("job", "long name 2,000: per student-step", r"2.00 \[2.00, 2.00] µs", "0.00 ns", "", "")
-  assert second[1:3] == ("C loop, 1 thread", r"1.00 \[1.00, 1.00] µs")
-  assert second[4:] == (r"0.50 × as fast \[0.50, 1.00]", "≥ 0.33, reached")
-  assert third[4:] == (r"1.25 × as long \[0.62, 1.25]", "≤ 1.2, missed")
+  along = timing("in segments", 0.25, temporary_bytes=3 * 2**19)
+  measured = [measurement(sizes={"long_name": 2000}, compared=[fast, slow]), measurement(axis="students", ours=along)]
+  first, second, third, fourth = cells(tables.make_table(measured))
+  assert first == ("job", "long name 2,000: per student-step", "2.00 [2.00, 2.00] µs", "0.00 ns", "", "", "")
+  assert second[1:3] == ("C loop, 1 thread", "1.00 [1.00, 1.00] µs")
+  assert second[4:] == ("44.0 B", "0.50 × as fast [0.50, 1.00]", "≥ 0.33, reached")
+  assert third[4:] == ("", "1.25 × as long [0.62, 1.25]", "≤ 1.2, missed")
+  assert fourth[1:3] == ("in segments, students 2: per student-step", "250 [250, 250] ms")
+  assert fourth[4] == "1.50 MiB"
 
 
-def test_a_scaling_table_has_a_row_for_every_size():
-  ours = timing("in segments", 0.25, temporary_bytes=3 * 2**19)
-  kept = against("kept", 0.1, 0.4, Target(2.0, slower=True), temporary_bytes=44)
-  rows = cells(tables.make_scaling_table([make(axis="students", ours=ours, compared=[kept]), make(axis="students")]))
-  assert rows[0][:4] == ("job", "2", "in segments, per student-step", r"250 \[250, 250] ms")
-  assert rows[0][5:] == ("1.50 MiB", r"kept, 44.0 B: 2.50 × as long \[1.25, 2.50] (≤ 2, missed)")
-  assert rows[1][5:] == ("-", "")
+def test_brackets_are_printed(capsys):
+  make_console().print(tables.make_table([measurement()]))
+  assert "2.00 [2.00, 2.00] µs" in capsys.readouterr().out
 
 
-def test_pictures_have_labelled_axes_with_units(tmp_path):
+def test_plots_have_labelled_axes_with_units(tmp_path):
   measured = [
-    make("students", {"students": size}, "students", timing(name, 1e-4 / size, temporary_bytes=memory), [
+    measurement("students", {"students": size}, "students", timing(name, 1e-4 / size, temporary_bytes=memory), [
       against(BATCHED, 1e-3 / size, 10.0)
     ])
     for name, memory in (("LAST (simplex)", 1000), ("IMT", 0))
@@ -215,16 +206,14 @@ def test_pictures_have_labelled_axes_with_units(tmp_path):
   (x, other_x), (y, other_y) = lines["in proportion"].get_data()
   assert other_y / y == pytest.approx(other_x / x)
   assert [text.get_text() for text in time.get_xticklabels()] == ["1", "10", "100"]
-  assert len(memory.get_lines()) == 2  # What needs no memory, or does not say, is not drawn; and the proportion.
-  files = plots.write_plots(tmp_path, [make("greedy"), *measured])
+  assert len(memory.get_lines()) == 2  # One that needs memory, and the proportion.
+  files = plots.write_plots(tmp_path, [measurement("greedy"), *measured])
   assert [file.name for file in files] == ["scaling_students.png"]
   assert files[0].read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-  "axis", sorted({"seeds", "horizon", *(job.axis for job in JOBS.values() if hasattr(job, "axis"))})
-)
+@pytest.mark.parametrize("axis", sorted({"seeds", "horizon", *(job.axis for job in sweeps.JOBS)}))
 def test_every_axis_has_a_label(axis):
-  figure = plots.draw([make(sizes={axis: 3}, axis=axis)])
+  figure = plots.draw([measurement(sizes={axis: 3}, axis=axis)])
   assert figure.axes[0].get_xlabel()
   assert len(figure.axes) == 1  # Memory is not known.

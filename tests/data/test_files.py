@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from last_jax import data
-from last_jax.data.files import read_arrays
-from last_jax.types import Dataset
+from last_jax.base import Dataset
+from last_jax.io import read_arrays
 from tests.data.samples import read_or_refuse
 
 X = np.arange(12.0, dtype=np.float32).reshape(6, 2)
@@ -176,9 +176,11 @@ class TestSave:
     data.save_npz(tmp_path / "d.npz", x=X)
     assert calls == [("fsync", None), ("replace", True)]
 
-  @pytest.mark.parametrize("bad", [np.array([None]), np.array([{}], object), jnp.ones(2, jnp.bfloat16)])
+  @pytest.mark.parametrize(
+    "bad", [np.array([None]), np.array([{}], object), jnp.ones(2, jnp.bfloat16), jnp.ones(2, jnp.float8_e5m2)]
+  )
   def test_what_npz_cannot_hold_is_refused(self, tmp_path, bad):
-    with pytest.raises(TypeError, match=r"d\.npz: array 'x' has dtype (object|bfloat16), which npz cannot hold"):
+    with pytest.raises(TypeError, match=r"d\.npz: array 'x' has dtype \w+, which npz cannot hold"):
       data.save_npz(tmp_path / "d.npz", x=bad)
     assert os.listdir(tmp_path) == []
 

@@ -16,7 +16,7 @@ SETS = {"regression": data.regression, "gaussian": data.gaussian, "half_moons": 
 
 
 def run_python(program, **environment):
-  """What a fresh interpreter prints."""
+  """Return the words that a new process prints."""
   done = subprocess.run(
     [sys.executable, "-c", program],
     cwd=pathlib.Path(__file__).resolve().parents[2],
@@ -158,11 +158,14 @@ class TestGaussian:
 
 
 class TestHalfMoons:
-  def test_training_pool_is_scikit_learns(self):
-    x, y = make_moons((400, 400), noise=0.2, random_state=11)
-    pool = data.half_moons(11).train
-    np.testing.assert_array_equal(pool.x, x.astype(pool.x.dtype))
-    np.testing.assert_array_equal(pool.y, y)
+  @pytest.mark.parametrize("seed", [0, 11, 2**32 - 1])
+  @pytest.mark.parametrize(("size", "noise"), [(400, 0.2), (7, 0.0), (1, 0.5)])
+  def test_points_are_scikit_learns_to_the_last_bit(self, x64, seed, size, noise):
+    train, test, *_ = data.half_moons(seed, per_class=size, noise=noise)
+    for pool, state in ((train, seed), (test, seed ^ 2**31)):
+      x, y = make_moons((size, size), noise=noise, random_state=state)
+      np.testing.assert_array_equal(pool.x, x)
+      np.testing.assert_array_equal(pool.y, y)
 
   def test_points_scatter_around_the_arcs_by_the_noise(self):
     for pool in data.half_moons(0, per_class=5000, noise=0.05)[:2]:
@@ -184,10 +187,19 @@ class TestHalfMoons:
       data.half_moons(2**32)
 
 
-def test_import_touches_no_device_and_no_heavy_package():
+def test_import_touches_no_device():
   # There is no such platform: whatever asks for a device fails.
-  out = run_python("import sys, last_jax.data; print('sklearn' in sys.modules)", JAX_PLATFORMS="none_such")
-  assert out == ["False"]
+  assert run_python("import last_jax.data; print('imported')", JAX_PLATFORMS="none_such") == ["imported"]
+
+
+def test_scikit_learn_is_not_needed():
+  program = """
+import sys
+sys.modules["sklearn"] = None  # Importing it is an error.
+from last_jax import data
+print(len(data.half_moons(per_class=3).train))
+"""
+  assert run_python(program) == ["6"]
 
 
 def test_everything_is_in_double_precision_when_jax_is():

@@ -1,4 +1,4 @@
-"""Setting up a CPU, in processes of their own: it has to happen before JAX starts."""
+"""Settings of a CPU and the compilation cache, in new processes: they must be made before JAX starts."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import last_jax as last
 
 
 def run(code, **environment):
-  """What a new process prints."""
+  """Return what a new process prints."""
   given = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")}
   done = subprocess.run(
     [sys.executable, "-c", code], env=given | environment, check=True, capture_output=True, text=True, timeout=200
@@ -33,13 +33,14 @@ def test_devices_and_flags_are_set_before_jax_starts(cores, whole):
   )
 
 
-def test_what_the_user_has_chosen_is_kept():
+def test_the_users_own_flags_win():
   code = "import os, jax, last_jax as last; last.devices.prepare(); print(jax.device_count(), os.environ['XLA_FLAGS'])"
   flags = "--xla_cpu_experimental_ynn_fusion_type= --xla_backend_extra_options=xla_cpu_disable_slp_vectorizer"
   assert run(code, XLA_FLAGS=flags, JAX_NUM_CPU_DEVICES="2") == f"2 {flags}"
 
 
-def test_devices_do_not_wait_for_each_other_for_ever():
+@pytest.mark.slow
+def test_devices_do_not_deadlock():
   """The labels of a large batch need eigenvalues, for which JAX takes threads of the pool that devices run in."""
   code = """if True:
     import jax, numpy as np, last_jax as last
@@ -56,36 +57,77 @@ def test_devices_do_not_wait_for_each_other_for_ever():
   assert run(code) == "(8, 1)"
 
 
-CACHE = (
-  "import jax, last_jax as last; last.devices.keep_compiled(); "
+NAME = "last_jax_compilation_cache"
+ENTRY = f"jit_f-{'0' * 64}-cache"  # The name of an entry that JAX would write.
+ENABLE = "import jax, last_jax as last; last.devices.enable_compilation_cache(); "
+COMPILE = (
+  "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0); "
   "jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, y: jax.numpy.sin(y) @ y, x))(jax.numpy.eye(50)); "
   "print(jax.config.jax_compilation_cache_dir)"
 )
 
 
-def test_what_is_compiled_is_kept_in_the_users_cache_folder(tmp_path):
-  old = tmp_path / "last_jax" / "old-cache"
-  old.parent.mkdir()
-  old.write_bytes(b"?")
-  os.utime(old, (0, 0))
-  given = {"XDG_CACHE_HOME": str(tmp_path)}
-  code = CACHE.replace("keep_compiled(); ", "keep_compiled(); jax.config.update(MIN, 0); ").replace(
-    "MIN", "'jax_persistent_cache_min_compile_time_secs'"
-  )
-  assert run(code, **given) == str(tmp_path / "last_jax")
-  assert any(file.name.endswith("-cache") for file in old.parent.iterdir())
-  assert not old.exists()  # Nobody asked for it for a month.
+def write_old(path):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_bytes(b"?")
+  os.utime(path, (0, 0))
+  return path
 
 
-def test_the_users_own_choice_of_a_cache_is_kept(tmp_path):
+def entries(folder):
+  return {file.name for file in folder.iterdir() if file.name.endswith("-cache")}
+
+
+def test_compiled_programs_are_stored_in_the_users_cache_folder(tmp_path):
+  folder = tmp_path / NAME
+  assert run(ENABLE + COMPILE, XDG_CACHE_HOME=str(tmp_path)) == str(folder)
+  before = entries(folder)
+  assert len(before) > 0
+  old = [write_old(folder / ENTRY), write_old(folder / ENTRY.replace("-cache", "-atime"))]
+  assert run(ENABLE + COMPILE, XDG_CACHE_HOME=str(tmp_path)) == str(folder)
+  assert entries(folder) == before  # Nothing is compiled a second time.
+  assert not any(file.exists() for file in old)
+
+
+def test_nothing_is_deleted_that_the_cache_did_not_write(tmp_path):
+  foreign = [write_old(tmp_path / name) for name in ("thesis.tex", ENTRY, "notes-cache", f"{NAME}.txt")]
+  code = f"import jax, last_jax as last; last.devices.enable_compilation_cache({str(tmp_path)!r}); " + COMPILE
+  assert run(code) == str(tmp_path / NAME)
+  more = ("thesis.tex", "notes-cache", "-cache", "jit_f-0123-cache", f"{ENTRY}.bak", f"folder/{ENTRY}")
+  foreign += [write_old(tmp_path / NAME / name) for name in more]
+  link = tmp_path / NAME / ENTRY
+  link.symlink_to(tmp_path / "thesis.tex")
+  assert run(code) == str(tmp_path / NAME)
+  assert all(file.exists() for file in [*foreign, link])
+
+
+def test_nothing_is_deleted_from_a_folder_that_the_cache_did_not_make(tmp_path):
+  old = write_old(tmp_path / NAME / ENTRY)
+  for tag in (None, "Signature: 8a477f597d28d172789f06886806bc55"):  # That of another program.
+    if tag is not None:
+      (tmp_path / NAME / "CACHEDIR.TAG").write_text(tag)
+    assert run(ENABLE + COMPILE, XDG_CACHE_HOME=str(tmp_path)) == str(tmp_path / NAME)
+    assert old.exists()
+    assert len(entries(tmp_path / NAME)) > 1
+
+
+def test_the_cache_can_be_enabled_after_something_was_compiled(tmp_path):
+  code = ENABLE.replace("; ", "; jax.numpy.sin(1.0).block_until_ready(); ", 1) + COMPILE
+  assert run(code, XDG_CACHE_HOME=str(tmp_path)) == str(tmp_path / NAME)
+  assert len(entries(tmp_path / NAME)) > 0
+
+
+def test_the_users_own_cache_is_used_and_left_alone(tmp_path):
+  old = write_old(tmp_path / "own" / ENTRY)
   given = {"XDG_CACHE_HOME": str(tmp_path / "usual"), "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own")}
-  assert run(CACHE, **given) == str(tmp_path / "own")
+  assert run(ENABLE + COMPILE, **given) == str(tmp_path / "own")
   assert not (tmp_path / "usual").exists()
+  assert old.exists()
 
 
-def test_without_a_place_to_write_everything_works(tmp_path):
+def test_without_a_place_to_write_there_is_no_cache(tmp_path):
   (tmp_path / "file").write_text("not a folder")
-  assert run(CACHE, XDG_CACHE_HOME=str(tmp_path / "file")) == "None"
+  assert run(ENABLE + COMPILE, XDG_CACHE_HOME=str(tmp_path / "file")) == "None"
 
 
 def test_a_release_that_may_not_know_the_flag_is_left_alone():
@@ -96,11 +138,45 @@ def test_a_release_that_may_not_know_the_flag_is_left_alone():
   assert run(code) == "None"
 
 
-def test_once_jax_has_started_devices_stay_as_they_are(monkeypatch):
-  monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"])
-  count = jax.device_count()
-  last.devices.prepare(devices=count + 1)
-  assert jax.device_count() == count
+@pytest.mark.slow
+def test_a_command_divides_the_cpu_before_jax_starts(tmp_path):
+  code = (
+    "import jax, last_jax as last; from launch import teach; last.devices.num_cores = lambda: 2; "
+    f"teach.main(['teach', '--out={tmp_path}', '--students=2', '--steps=1']); print(); print(jax.device_count())"
+  )
+  assert run(code).splitlines()[-1] == "2"
+
+
+class TestAfterJaxHasStarted:
+  @pytest.mark.parametrize(
+    "settings",
+    [
+      {"devices": 2},
+      {"platform": "cuda"},
+      {"platform": "tpu", "devices": 1},
+      {"coordinator": "localhost:1", "num_processes": 2, "process_id": 0},
+    ],
+  )
+  def test_other_settings_are_refused(self, settings):
+    before = os.environ.get("XLA_FLAGS"), jax.config.jax_platforms, jax.config.jax_num_cpu_devices
+    message = r"comes too late: JAX has started with 1 device on platform 'cpu' in 1 process; call it before"
+    with pytest.raises(ValueError, match=message) as raised:
+      last.devices.prepare(**settings)
+    assert all(f"{name}={value!r}" in str(raised.value) for name, value in settings.items())
+    assert (os.environ.get("XLA_FLAGS"), jax.config.jax_platforms, jax.config.jax_num_cpu_devices) == before
+
+  @pytest.mark.parametrize("settings", [{}, {"devices": 1}, {"platform": "cpu"}, {"platform": "cpu", "devices": 1}])
+  def test_the_same_settings_are_accepted(self, settings):
+    last.devices.prepare(**settings)
+    assert jax.device_count() == 1
+
+  def test_is_known(self):
+    assert last.devices.has_started()
+    code = (
+      "import jax, last_jax as last; before = last.devices.has_started(); last.devices.prepare(devices=2); "
+      "between = last.devices.has_started(); print(before, between, jax.device_count(), last.devices.has_started())"
+    )
+    assert run(code) == "False False 2 True"
 
 
 def test_a_number_of_devices_that_makes_no_sense_is_refused():

@@ -15,7 +15,7 @@ WORKER = pathlib.Path(__file__).parent / "worker.py"
 
 
 def run(file, devices, processes=1):
-  """What the workers came to, by name."""
+  """Run workers; return their results by name."""
   address = free_address()
   several = [[address, str(processes), str(i)] if processes > 1 else [] for i in range(processes)]
   command = [sys.executable, str(WORKER), str(file), str(devices)]
@@ -33,6 +33,7 @@ def on_one(tmp_path_factory):
   return run(tmp_path_factory.mktemp("one") / "results.npz", devices=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "processes"), [(8, 1), (1, 2), (1, 4)])
 def test_results_do_not_depend_on_devices_and_processes(tmp_path, on_one, devices, processes):
   found = run(tmp_path / "results.npz", devices, processes)
@@ -43,14 +44,14 @@ def test_results_do_not_depend_on_devices_and_processes(tmp_path, on_one, device
     np.testing.assert_allclose(found[name], expected, rtol=2e-4, atol=1e-5, err_msg=name)
 
 
-def test_students_who_cannot_be_split_evenly_are_refused_in_training():
-  class Mesh:  # Of a size that this process has not.
+def test_students_that_cannot_be_split_evenly_are_refused_in_training():
+  class Mesh:  # Of a size that this process does not have.
     size = 3
 
   learner = last.learners.softmax(4, 2, learning_rate=0.1)
   pool = last.Pool(np.eye(4), np.array([0, 1, 0, 1]))
   with pytest.raises(ValueError, match=r"students=10 cannot be split evenly over the 3 devices"):
-    last.training.make_unrolled(learner, pool, target=learner.init(jax.random.key(0)), mesh=Mesh())
+    last.train_unrolled(jax.random.key(0), learner, pool, target=learner.init(jax.random.key(0)), mesh=Mesh())
 
 
 def test_more_devices_than_there_are_is_refused():
@@ -66,3 +67,11 @@ def test_one_device_makes_a_mesh_too():
   alone = last.teach_many(keys, learner, teacher, pool, target=target, steps=5)
   split = last.teach_many(keys, learner, teacher, pool, target=target, steps=5, mesh=last.devices.mesh(1))
   np.testing.assert_array_equal(alone.distance, split.distance)
+
+
+def test_a_mesh_is_for_many_students():
+  learner = last.learners.logistic(4, learning_rate=0.1)
+  problem = last.Problem(learner, last.Pool(np.eye(4), np.array([0, 1, 0, 1])))
+  state = last.init(jax.random.key(0), problem, last.teachers.sgd())
+  with pytest.raises(ValueError, match=r"mesh splits many students over devices, but this state is of one"):
+    last.run(state, problem, last.teachers.sgd(), steps=2, mesh=last.devices.mesh(1))

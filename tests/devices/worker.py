@@ -1,4 +1,4 @@
-"""Teaches and trains small, on the devices it is given, and writes what came out: run by the tests, in processes.
+"""Teach and train a small problem on the given devices, and write the results. Run by the tests, in processes.
 
 python worker.py FILE.npz DEVICES [COORDINATOR NUM_PROCESSES PROCESS_ID]
 """
@@ -20,7 +20,7 @@ def problem():
 
 
 def taught(mesh):
-  """By a closed form, and by a solver that takes as many iterations as it needs."""
+  """Results of a closed form, and of a solver whose number of iterations depends on the problem."""
   learner, pool, target = problem()
   settings = {"target": target, "test": pool, "tolerance": 0.5, "steps": 6, "mesh": mesh}
 
@@ -28,10 +28,13 @@ def taught(mesh):
     keys = jax.random.split(jax.random.key(1), students)
     return last.teach_many(keys, learner, last.teachers.greedy(constraint), pool, **settings, **more)
 
-  yield "greedy", teach(8, last.constraints.simplex(), lessons=True)
+  result = teach(8, last.constraints.simplex(), lessons=True)
+  yield "greedy", (result.records, result.student, result.hitting_time)
   ball = last.constraints.magnitude(0.3, p=1)
   half = teach(5, ball, batch_size=2)  # 5 cannot be divided among 2 or 8 devices.
-  yield "solver", teach(5, ball, batch_size=2, resume=half)
+  same = last.Problem(learner, pool, target=target, test=pool, tolerance=0.5)
+  state, records = last.run(half.state, same, last.teachers.greedy(ball), steps=6, batch_size=2, mesh=mesh)
+  yield "solver", (half.records, records, state.student, state.hitting_time)
 
 
 def trained(mesh):
@@ -51,7 +54,9 @@ def main(file, devices, coordinator=None, num_processes=None, process_id=None):
   last.devices.prepare("cpu", int(devices), coordinator, *numbers)
   mesh = last.devices.mesh()
   split = mesh if mesh.size > 1 else None
+  keys = last.devices.split(jax.random.split(jax.random.key(5), 8), split)
   results = last.devices.gather(dict([*taught(split), *trained(split)]))
+  results["keys"] = np.asarray(jax.random.key_data(last.devices.gather(keys)))  # Keys stay keys.
   if last.devices.is_first():
     leaves = jax.tree_util.tree_leaves_with_path(results)
     np.savez(file, **{jax.tree_util.keystr(path): leaf for path, leaf in leaves})

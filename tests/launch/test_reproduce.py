@@ -1,4 +1,4 @@
-"""The command that makes the paper again: finished figures are kept, failures stay alone, the page has the numbers."""
+"""The command that makes the paper again: it resumes, failures stay alone, and the page shows the files' numbers."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from launch import reproduce
+from launch import command, reproduce
 from tests.launch import running
 
 FILES = {"index.html", "claims.json", "curves.npz", "summary.json", "config.json"}
@@ -34,6 +34,7 @@ def page_data(out):
   return json.loads(found[1])
 
 
+@pytest.mark.slow
 def test_a_run_writes_the_page_and_all_files(finished):
   assert {path.name for path in finished.iterdir() if path.is_file()} == FILES
   assert (finished / "theory" / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -48,6 +49,7 @@ def test_a_run_writes_the_page_and_all_files(finished):
   assert sum(summary["verdicts"].values()) == len(claims)
 
 
+@pytest.mark.slow
 def test_numbers_in_the_page_are_those_of_curves_npz(finished):
   arrays = np.load(finished / "curves.npz")
   blocks = page_data(finished)["sections"]["figure-theory"]
@@ -63,19 +65,21 @@ def test_numbers_in_the_page_are_those_of_curves_npz(finished):
   assert compared >= 10
 
 
+@pytest.mark.slow
 def test_finished_figures_are_not_made_again(finished, capsys):
   before = (finished / "theory" / "figure.json").stat().st_mtime_ns
   assert run(finished, "--figure=theory") == 0
   assert (finished / "theory" / "figure.json").stat().st_mtime_ns == before
-  assert "theory: finished before" in capsys.readouterr().out
+  assert "theory: already finished" in capsys.readouterr().out
 
 
-def test_a_figure_that_fails_leaves_the_others_alone(finished, tmp_path, capsys):
-  """MNIST is asked for from a folder that does not have it; the theorems need none of it."""
+@pytest.mark.slow
+def test_a_figure_that_fails_leaves_the_others_alone(tmp_path, capsys):
+  """The folder of MNIST is empty; half moons do not need it."""
   empty = tmp_path / "empty"
   empty.mkdir()
   out = tmp_path / "out"
-  assert run(out, "--figure=examples_linear,labels_half_moons", f"--mnist_folder={empty}") == reproduce.FAILED
+  assert run(out, "--figure=examples_linear,labels_half_moons", f"--mnist_folder={empty}") == command.FAILED
   output = capsys.readouterr().out
   assert "examples_linear failed" in output
   assert "labels_half_moons: finished" in output
@@ -84,7 +88,8 @@ def test_a_figure_that_fails_leaves_the_others_alone(finished, tmp_path, capsys)
   assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["failures"].keys() == {"examples_linear"}
 
 
-def test_ctrl_c_keeps_what_is_finished(finished, tmp_path):
+@pytest.mark.slow
+def test_finished_figures_stay_after_ctrl_c(tmp_path):
   process = running.start_process(
     [f"--out={tmp_path}", "--quick", "--figure=labels_half_moons,omniscient_linear", "--jobs=2"], "launch.reproduce"
   )
@@ -96,13 +101,14 @@ def test_ctrl_c_keeps_what_is_finished(finished, tmp_path):
   process.send_signal(signal.SIGINT)
   output, errors = process.communicate(timeout=120)
   assert process.returncode == 130, errors
-  assert "what is finished is kept" in output
+  assert "finished figures stay" in output
   assert "Traceback" not in errors
   assert (tmp_path / "index.html").exists()
   assert not (tmp_path / "omniscient_linear" / "figure.json").exists()
 
 
-def test_a_process_that_is_killed_takes_one_figure_with_it(tmp_path):
+@pytest.mark.slow
+def test_a_killed_process_takes_one_figure_with_it(tmp_path):
   process = running.start_process(
     [f"--out={tmp_path}", "--quick", "--figure=action_space,labels_half_moons", "--jobs=1"], "launch.reproduce"
   )
@@ -112,13 +118,13 @@ def test_a_process_that_is_killed_takes_one_figure_with_it(tmp_path):
     time.sleep(0.1)
   os.kill(victims[0], signal.SIGKILL)
   output, errors = process.communicate(timeout=240)
-  assert process.returncode == reproduce.FAILED, errors
+  assert process.returncode == command.FAILED, errors
   assert "action_space failed: its process ended with the status -9" in output
   assert "labels_half_moons: finished" in output
 
 
 def workers_of(pid):
-  """The processes that make figures."""
+  """The ids of the worker processes."""
   children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
   return [int(c) for c in children if b"spawn_main" in pathlib.Path(f"/proc/{c}/cmdline").read_bytes()]
 

@@ -1,21 +1,20 @@
-"""The command `launch.teach`: what it writes is what the library computes, and stopping it keeps what is finished."""
+"""`launch.teach`: its files hold what the library computes; stopped or killed, it resumes to the same results."""
 
 import json
-import os
+import random
 import shlex
 import signal
+import time
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import last_jax as last
 from last_jax import data
-from last_jax.data.files import read_arrays
-from launch import chunks, teach
-from launch.teach_methods import CLASS_SETS, build_methods
-from tests.launch.running import FILES, run, run_process, start_process
+from last_jax.io import read_arrays
+from launch import methods, teach
+from tests.launch.running import FILES, read_all, run, run_process, start_process
 
 # 23 steps in chunks of 4, with 3 left over.
 RUN = (
@@ -38,7 +37,7 @@ def whole_run(tmp_path_factory):
 
 
 def directly(teacher, **settings):
-  """What the library gives for RUN in one call."""
+  """The library's result for RUN in one call."""
   dataset = data.half_moons(1)
   learner = last.learners.logistic(2, learning_rate=0.3, weight_decay=5e-5)
   target_key, start_key, lesson_key = jax.random.split(jax.random.key(1), 3)
@@ -60,7 +59,7 @@ class TestFiles:
   def test_all_are_there_and_named(self, whole_run):
     out, output = whole_run
     assert {path.name for path in out.iterdir()} == FILES | {"lessons.npz"}
-    for name in FILES:
+    for name in FILES - {"state"}:
       assert str(out / name) in output
 
   @pytest.mark.parametrize(
@@ -116,33 +115,33 @@ class TestFiles:
       assert (tmp_path / name).read_bytes() == (out / name).read_bytes()
 
 
-class TestChunks:
-  @pytest.mark.parametrize(
-    ("steps", "every"), [(400, 4), (23, 4), (1, 1), (7, 7), (1009, 10), (100, 1), (9, 20), (53, 1)]
-  )
-  def test_lengths(self, steps, every):
-    length = chunks.chunk_length(steps, every)
-    assert 1 <= length <= steps
-    assert length % every == 0 or length == steps
-    if steps == 400:
-      assert length == 20
+class TestLabels:
+  """How labels are found comes from the teacher's certificate on this problem."""
 
-  def test_in_parts_or_in_one(self):
-    dataset = data.gaussian(0, per_class=20)
-    learner = last.learners.logistic(4, learning_rate=0.1, momentum=0.9, nesterov=True)
-    keys = jax.random.split(jax.random.key(0), 2)
-    init = jax.vmap(learner.init)(keys)
-    target = jax.tree.map(jnp.ones_like, learner.init(keys[0]))
-    teacher = last.teachers.imt()
-    settings = (keys, learner, dataset.train, None, target, init, 18, 2, 3, 0.5, True)
-    seen = []
-    parts = chunks.teach_in_chunks(chunks.Classroom(*settings, chunk=6), teacher, seen.append)
-    whole = chunks.teach_in_chunks(chunks.Classroom(*settings, chunk=18), teacher)
-    assert seen == [6, 6, 6]
-    assert set(parts.metrics) == {"distance", "objective"}
-    same = ("step", "metrics", "hitting_time", "lessons")
-    for one, other in zip(*([getattr(result, name) for name in same] for result in (parts, whole)), strict=True):
-      jax.tree.map(np.testing.assert_array_equal, one, other)
+  def test_closed_forms_are_exact_and_ground_truth_is_not_solved_for(self, whole_run):
+    methods = json.loads((whole_run[0] / "summary.json").read_text())["methods"]
+    assert (methods["greedy:none"]["labels"], methods["greedy:none"]["exact"]) == ("closed form", True)
+    assert "labels" not in methods["sgd"]
+
+  def test_a_batch_too_large_to_enumerate_is_a_local_optimum(self, tmp_path, monkeypatch, capsys):
+    """Ten classes and a batch of four have 10,000 labellings, also where the model does not say how many outputs."""
+    module = (
+      "import jax, last_jax as last\n"
+      "def make(num_features, num_outputs, learning_rate):\n"
+      "  init = lambda key: {'w': jax.random.normal(key, (num_features, num_outputs))}\n"
+      "  apply = lambda params, x: x @ params['w']\n"
+      "  return last.learners.from_apply(init, apply, 'softmax_cross_entropy', learning_rate=learning_rate)\n"
+    )
+    (tmp_path / "ten_classes.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    data.save_npz(tmp_path / "ten.npz", x=generator.normal(size=(30, 3)), y=np.arange(30) % 10, target=np.ones(30))
+    flags = ("--learner=ten_classes:make", "--teacher=greedy", "--constraint=one_hot", "--batch_size=4", "--steps=2")
+    assert run(tmp_path / "out", f"--dataset={tmp_path / 'ten.npz'}", *flags, "--students=2") == 0
+    method = json.loads((tmp_path / "out" / "summary.json").read_text())["methods"]["greedy:one_hot"]
+    assert not method["exact"]
+    assert "coordinate descent" in method["labels"]
+    assert "a local optimum" in capsys.readouterr().out
 
 
 class TestMethods:
@@ -150,8 +149,8 @@ class TestMethods:
     values = teach.make_flags()
     values(["teach", *flags])
     learner = last.learners.logistic(2, learning_rate=0.1)
-    methods = build_methods(values, values.constraint or CLASS_SETS, learner)(learner.init(jax.random.key(0)))
-    return {key: method.teacher.name for key, method in methods.items()}
+    built = methods.build(values, learner, learner.init(jax.random.key(0)))
+    return {key: method.teacher.name for key, method in built.items()}
 
   def test_those_of_a_run_without_flags(self):
     assert self.names() == {
@@ -165,7 +164,7 @@ class TestMethods:
       "mixed:none": "mixed (none)",
     }
 
-  def test_what_makes_methods_differ_is_in_their_names(self):
+  def test_methods_that_differ_have_names_that_differ(self):
     constraints = (
       "magnitude:1,magnitude:1:1,magnitude:1:inf,magnitude:1:2:prediction,simplex:1,simplex:1:inf:prediction"
     )
@@ -191,58 +190,149 @@ class TestMethods:
 
 
 class TestStopping:
-  def test_interrupt_keeps_what_is_finished(self, tmp_path):
-    flags = ("--teacher=sgd,imt", "--steps=40000", "--students=20", "--record_every=400", f"--out={tmp_path}")
-    process = start_process(flags)
-    for line in process.stdout:
-      if "IMT: compiling" in line:
-        process.send_signal(signal.SIGINT)
-        break
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    assert "1 of 2 methods" in output
-    assert "Traceback" not in errors
-    assert {path.name for path in tmp_path.iterdir()} == FILES
-    curves = read_arrays(tmp_path / "curves.npz")
-    assert set(curves) == {"step", "sgd/distance", "sgd/objective", "sgd/accuracy"}
-    assert curves["sgd/distance"].shape == (20, 101)
-    summary = json.loads((tmp_path / "summary.json").read_text())
+  @pytest.mark.slow
+  def test_after_an_interrupt_it_resumes_to_the_same_results(self, tmp_path):
+    """Interrupted before anything is finished, then after one of two methods; the last time it may finish."""
+    flags = ("--teacher=sgd,imt", "--steps=20000", "--students=20", "--record_every=400")
+    broken, whole = tmp_path / "broken", tmp_path / "whole"
+    for moment, finished in (("SGD: compiling", 0), ("IMT: compiling", 1)):
+      process = start_process([*flags, f"--out={broken}", "--resume"])
+      for line in process.stdout:
+        if moment in line:
+          process.send_signal(signal.SIGINT)
+          break
+      output, errors = process.communicate(timeout=120)
+      assert process.returncode == 130, errors
+      assert f"{finished} of 2 methods are finished; --resume continues" in output
+      assert "Traceback" not in errors
+    summary = json.loads((broken / "summary.json").read_text())
     assert summary["interrupted"]
     assert list(summary["methods"]) == ["sgd"]
+    curves = read_arrays(broken / "curves.npz")
+    assert set(curves) == {"step", "sgd/distance", "sgd/objective", "sgd/accuracy"}
+    assert curves["sgd/distance"].shape == (20, 51)
 
-  def test_interrupt_before_anything_is_finished(self, tmp_path, monkeypatch, capsys):
-    def stop(*_):
-      raise KeyboardInterrupt
+    assert run(broken, *flags) == 2  # An unfinished run is not replaced by accident.
+    for out, more in ((broken, ["--resume"]), (whole, [])):
+      status, _, errors = run_process(*flags, f"--out={out}", *more)
+      assert status == 0, errors
+    assert (broken / "curves.npz").read_bytes() == (whole / "curves.npz").read_bytes()
+    assert not json.loads((broken / "summary.json").read_text())["interrupted"]
 
-    (tmp_path / "curves.npz").write_bytes(b"earlier")
-    monkeypatch.setattr(teach, "teach_in_chunks", stop)
-    assert run(tmp_path, "--teacher=sgd", "--students=2", "--steps=2") == 130
-    assert "nothing was written" in capsys.readouterr().out
-    assert os.listdir(tmp_path) == ["curves.npz"]
-    assert (tmp_path / "curves.npz").read_bytes() == b"earlier"
+  @pytest.mark.slow
+  def test_killed_at_random_moments_it_resumes_to_the_same_bits(self, tmp_path):
+    flags = (
+      "--teacher=sgd,greedy,mixed", "--joint", "--constraint=none,simplex", "--steps=60000", "--students=5",
+      "--record_every=100", "--lessons", "--tolerance=0.05", "--checkpoint_seconds=0",
+    )  # fmt: skip
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    status, _, errors = run_process(*flags, f"--out={whole}")
+    assert status == 0, errors
+    draw, files, killed = random.Random(0), [], 0
+    while killed < 5:
+      process = start_process([*flags, f"--out={broken}", "--resume"])
+      known, deadline = len(files), time.monotonic() + 120
+      while process.poll() is None and len(list(broken.rglob("records-*.npz"))) <= known:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+      time.sleep(draw.uniform(0.0, 1.0))
+      if process.poll() is not None:
+        break
+      process.kill()
+      killed += 1
+      process.communicate()
+      files = list(broken.rglob("records-*.npz"))
+    assert killed >= 3  # Or little was resumed.
+    status, _, errors = run_process(*flags, f"--out={broken}", "--resume")
+    assert status == 0, errors
+    for name in ("curves.npz", "lessons.npz"):
+      assert (broken / name).read_bytes() == (whole / name).read_bytes()
 
-  def test_a_failure_keeps_what_is_finished(self, tmp_path, monkeypatch):
-    def fail_at_imt(room, teacher, on_chunk):
+  def test_a_failure_does_not_lose_finished_methods(self, tmp_path, monkeypatch):
+    take_steps = last.run
+
+    def fail_at_imt(state, problem, teacher, **settings):
       if teacher.name == "IMT":
         raise RuntimeError("out of memory")
-      students, records = room.keys.shape[0], np.arange(3)
-      return chunks.Taught(records, {"distance": np.ones((students, 3))}, None, None, 0.1, 0.1)
+      return take_steps(state, problem, teacher, **settings)
 
-    monkeypatch.setattr(teach, "teach_in_chunks", fail_at_imt)
+    monkeypatch.setattr(last, "run", fail_at_imt)
+    flags = ("--teacher=sgd,imt", "--students=2", "--steps=4")
     with pytest.raises(RuntimeError, match="out of memory"):
-      run(tmp_path, "--teacher=sgd,imt", "--students=2", "--steps=2")
-    assert set(read_arrays(tmp_path / "curves.npz")) == {"step", "sgd/distance"}
+      run(tmp_path, *flags)
+    assert set(read_arrays(tmp_path / "curves.npz")) == {"step", "sgd/distance", "sgd/objective", "sgd/accuracy"}
+    monkeypatch.undo()
+    assert run(tmp_path, *flags, "--resume") == 0
+    assert "imt/distance" in read_arrays(tmp_path / "curves.npz")
 
-  def test_students_who_diverge_are_counted(self, tmp_path, monkeypatch, capsys):
-    def diverge(room, teacher, on_chunk):
-      distance = np.array([[1.0, np.nan], [1.0, 2.0]])
-      return chunks.Taught(np.arange(2), {"distance": distance}, None, None, 0.1, 0.1)
-
-    monkeypatch.setattr(teach, "teach_in_chunks", diverge)
-    assert run(tmp_path, "--teacher=sgd", "--students=2", "--steps=2") == 0
+  def test_students_that_diverge_are_counted(self, tmp_path, capsys):
+    with jax.debug_nans(False):
+      flags = ("--dataset=regression", "--learning_rate=100", "--teacher=sgd", "--students=2", "--steps=200")
+      assert run(tmp_path, *flags) == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["methods"]["sgd"]["diverged"] == 1
+    assert summary["methods"]["sgd"]["diverged"] == 2
     assert summary["methods"]["sgd"]["distance"]["mean"] is None
     output = capsys.readouterr().out
-    assert "1 students diverged" in output
+    assert "2 students diverged" in output
     assert "--learning_rate" in output
+
+  def test_a_closed_pipe_ends_it_quietly(self):
+    for flags in (["--help"], ["--teacher=sgd", "--steps=3", "--students=2", "--out=/dev/null/none"]):
+      process = start_process(flags)
+      process.stdout.close()
+      errors = process.stderr.read()
+      process.stderr.close()
+      process.wait(timeout=120)
+      assert "Traceback" not in errors
+      assert "BrokenPipe" not in errors
+
+
+class TestFolder:
+  FLAGS = ("--teacher=sgd", "--students=2", "--steps=3")
+
+  @pytest.mark.parametrize("name", ["lessons.npz", "curves.npz"])
+  def test_files_of_others_are_named_and_neither_replaced_nor_removed(self, tmp_path, capsys, name):
+    (tmp_path / name).write_bytes(b"precious")
+    for flags in ((), ("--resume",)):
+      assert run(tmp_path, *self.FLAGS, *flags) == 2
+      assert f"--out={tmp_path} holds {name}" in capsys.readouterr().err
+      assert read_all(tmp_path) == {tmp_path / name: b"precious"}
+
+  def test_results_of_other_settings_stay_until_overwritten(self, tmp_path, capsys):
+    assert run(tmp_path, *self.FLAGS, "--lessons") == 0
+    before = read_all(tmp_path)
+    assert run(tmp_path, *self.FLAGS) == 2
+    error = capsys.readouterr().err
+    assert "curves.npz" in error
+    assert "--lessons=True instead of False" in error
+    assert "--overwrite" in error
+    assert read_all(tmp_path) == before
+    assert run(tmp_path, *self.FLAGS, "--overwrite") == 0
+    assert not (tmp_path / "lessons.npz").exists()  # It would not be of these curves.
+
+  def test_the_same_command_again_replaces_its_own_files_and_no_others(self, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    for _ in range(2):
+      assert run(tmp_path, *self.FLAGS) == 0
+    assert {path.name for path in tmp_path.iterdir()} == FILES | {"notes.txt"}
+
+  def test_resuming_with_another_flag_names_it(self, tmp_path, capsys):
+    data.save_npz(tmp_path / "data.npz", x=np.eye(3), y=np.array([0, 1, 0]))
+    out, dataset = tmp_path / "out", f"--dataset={tmp_path / 'data.npz'}"
+    assert run(out, *self.FLAGS, dataset) == 0
+    assert run(out, *self.FLAGS, dataset, "--resume", "--weight_decay=0.1") == 2
+    assert "--weight_decay=5e-05 instead of 0.1" in capsys.readouterr().err
+    data.save_npz(tmp_path / "data.npz", x=np.eye(3), y=np.array([0, 1, 1]))
+    assert run(out, *self.FLAGS, dataset, "--resume") == 2
+    assert f"another content of {dataset}" in capsys.readouterr().err
+    assert run(out, *self.FLAGS, dataset, "--resume", "--overwrite") == 2
+    assert "--resume and --overwrite exclude each other" in capsys.readouterr().err
+
+  def test_a_damaged_state_is_named(self, tmp_path, capsys):
+    assert run(tmp_path, *self.FLAGS) == 0
+    state = tmp_path / "state" / "sgd" / "state.npz"
+    state.write_bytes(state.read_bytes()[:-30])
+    assert run(tmp_path, *self.FLAGS, "--resume") == 2
+    error = capsys.readouterr().err
+    assert "--resume" in error
+    assert str(state) in error

@@ -1,4 +1,4 @@
-"""What `launch.teach` takes: one's own data and models; and what is wrong, said in one line that names the flag."""
+"""Inputs of `launch.teach`: users' own data and models, and errors in one line that names the flag."""
 
 import json
 import os
@@ -10,9 +10,9 @@ import pytest
 
 import last_jax as last
 from last_jax import data
-from last_jax.data.files import read_arrays
+from last_jax.io import read_arrays
 from launch import teach
-from tests.launch.running import run, run_process
+from tests.launch.running import read_all, run, run_process
 
 OWN_LEARNERS = """
 import jax
@@ -56,29 +56,26 @@ class TestOwnDataAndModels:
     by_leaf = moons_file(tmp_path / "leaf.npz", **leaves, **{"init/bias": init[:1], "init/weights": init[1:, None]})
     curves = []
     for path in (flat, by_leaf):
-      # An earlier run left lessons; these curves have none, so they must not stay.
-      (tmp_path / "lessons.npz").write_bytes(b"old")
-      flags = ("--teacher=sgd", "--students=2", "--steps=3", "--init_scale=2", f"--out={tmp_path}")
-      assert run(tmp_path, f"--dataset={path}", *flags) == 0
-      assert not (tmp_path / "lessons.npz").exists()
-      curves.append(read_arrays(tmp_path / "curves.npz"))
+      out = tmp_path / path.stem
+      assert run(out, f"--dataset={path}", "--teacher=sgd", "--students=2", "--steps=3", "--init_scale=2") == 0
+      curves.append(read_arrays(out / "curves.npz"))
     for name, values in curves[0].items():
       np.testing.assert_array_equal(values, curves[1][name])
     np.testing.assert_allclose(curves[0]["sgd/distance"][:, 0], np.sqrt(2.5**2 + 3**2 + 7**2), rtol=1e-6)
     assert set(curves[0]) == {"step", "sgd/distance", "sgd/objective"}  # No test pool, no accuracy.
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert len(config["data"]["sha256"]) == 64
+    config = json.loads((tmp_path / "flat" / "config.json").read_text())
+    assert len(config["data"]["dataset"]) == 64  # SHA-256, in hexadecimal.
 
   def test_own_learner_in_float64(self, tmp_path, own_module, capsys):
     path = moons_file(tmp_path / "moons.npz")
     flags = ("--teacher=sgd", "--students=2", "--steps=2", "--x64", "--mu=0.5", "--momentum=0.9")
     assert run(tmp_path / "out", f"--dataset={path}", f"--learner={own_module}:make", *flags) == 0
     assert read_arrays(tmp_path / "out" / "curves.npz")["sgd/distance"].dtype == np.float64
-    assert jnp.zeros(()).dtype == jnp.float32  # What a run asks for does not outlive it.
+    assert jnp.zeros(()).dtype == jnp.float32  # The setting ends with the run.
     output = capsys.readouterr().out
     assert "--mu has no effect" in output
     assert "--momentum has no effect" in output
-    assert "no label can teach" not in output  # That is worked out for linear learners only.
+    assert "no label can teach" not in output  # That is computed for linear learners only.
 
   @pytest.mark.parametrize(
     ("learner", "message"),
@@ -107,16 +104,16 @@ class TestOwnDataAndModels:
 BAD = [
   (["--teacher=sgd,nobody"], ["--teacher='nobody'", "sgd", "mixed"]),
   (["--teacher="], ["--teacher is empty"]),
-  (["--dataset=full_moons"], ["--dataset='full_moons'", "half_moons"]),
+  (["--dataset=full_moons"], ["--dataset=full_moons", "half_moons"]),
   (["--dataset=absent.npz"], ["--dataset=absent.npz", "no such file"]),
-  (["--learner=forest"], ["--learner='forest'", "logistic", "module:function"]),
+  (["--learner=forest"], ["--learner=forest", "logistic", "module:function"]),
   (["--constraint=sphere"], ["--constraint=sphere", "simplex"]),
   (["--constraint=magnitude"], ["--constraint=magnitude", "RADIUS"]),
   (["--constraint=magnitude:-1"], ["--constraint=magnitude:-1", "positive"]),
-  (["--constraint=magnitude:one"], ["--constraint=magnitude:one", "numbers"]),
-  (["--constraint=magnitude:1:3"], ["--constraint=magnitude:1:3", "1, 2 or inf"]),
+  (["--constraint=magnitude:one"], ["--constraint=magnitude:one", "not a number"]),
+  (["--constraint=magnitude:1:3"], ["--constraint=magnitude:1:3", "1, 2 or infinity"]),
   (["--constraint=magnitude:1:2:origin"], ["--constraint=magnitude:1:2:origin", "prediction"]),
-  (["--constraint=one_hot:1"], ["--constraint=one_hot:1", "no radius"]),
+  (["--constraint=one_hot:1"], ["--constraint=one_hot:1", "one of the forms"]),
   (["--dataset=regression", "--constraint=one_hot"], ["--constraint=one_hot", "numbers"]),
   (["--dataset=regression", "--constraint=simplex:0.1"], ["--constraint=simplex:0.1", "numbers"]),
   (["--dataset=regression", "--teacher=label_smoothing"], ["--teacher=label_smoothing", "classifiers"]),
@@ -135,6 +132,7 @@ BAD = [
   (["--learning_rate=0"], ["--learning_rate"]),
   (["--weight_decay=-1"], ["--weight_decay"]),
   (["--init_scale=-1"], ["--init_scale"]),
+  (["--checkpoint_seconds=-1"], ["--checkpoint_seconds"]),
   (["--tolerance=0"], ["--tolerance"]),
   (["--steps=0"], ["--steps=0"]),
   (["--steps=many"], ["--steps=many"]),
@@ -150,15 +148,14 @@ class TestErrors:
   @pytest.mark.parametrize(("flags", "parts"), BAD, ids=[" ".join(flags) for flags, _ in BAD])
   def test_one_line_that_names_the_flag(self, tmp_path, monkeypatch, capsys, flags, parts):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "curves.npz").write_bytes(b"earlier")
+    (tmp_path / "notes.txt").write_bytes(b"mine")
     assert run(tmp_path, *flags) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("error: ")
     assert shown.err.count("\n") == 1
     for part in parts:
       assert part in shown.err
-    assert os.listdir(tmp_path) == ["curves.npz"]
-    assert (tmp_path / "curves.npz").read_bytes() == b"earlier"
+    assert read_all(tmp_path) == {tmp_path / "notes.txt": b"mine"}
 
   @pytest.mark.parametrize(
     ("arrays", "parts"),

@@ -1,5 +1,6 @@
-"""The `launch.train_teacher` command: its files, resuming to the same bits after kills, and what it refuses."""
+"""`launch.train_teacher`: its files, flags from the settings, resuming to the same bits after kills, refusals."""
 
+import dataclasses
 import json
 import random
 import shlex
@@ -12,9 +13,9 @@ import numpy as np
 import pytest
 
 import last_jax as last
-from last_jax.data.files import read_arrays
+from last_jax.io import read_arrays
 from launch import teach, train_teacher
-from tests.launch.running import start_process
+from tests.launch.running import read_all, start_process
 
 SMALL = (
   "--dataset=half_moons", "--learning_rate=0.3", "--teacher_hidden=16", "--horizon=5", "--students=4",
@@ -61,7 +62,7 @@ class TestFiles:
       learner,
       data.train,
       target=target,
-      starts=last.training.near(target, 0.3),
+      init_fn=last.training.near(target, 0.3),
       horizon=5,
       students=4,
       hidden=(16,),
@@ -85,6 +86,7 @@ class TestFiles:
     printed = capsys.readouterr().out
     words = shlex.split(next(line for line in printed.splitlines() if line.startswith("try it: "))[len("try it: ") :])
     assert words[:3] == ["python", "-m", "launch.teach"]
+    assert f"--out={tmp_path / 'again' / 'teach'}" in words  # Not where other results may be.
     assert teach.main(["teach", *words[3:], "--students=3", f"--out={tmp_path / 'taught'}"]) == 0
     summary = json.loads((tmp_path / "taught" / "summary.json").read_text())
     assert set(summary["methods"]) == {"sgd", "imt", "greedy:simplex", "policy"}
@@ -92,8 +94,47 @@ class TestFiles:
     assert curves["policy/distance"].shape == curves["sgd/distance"].shape
     assert all(method["run_seconds"] > 0 for method in summary["methods"].values())
     assert (tmp_path / "taught" / "time.png").is_file()
-    # The same students, the same examples: what begins alike begins alike.
+    # The same students.
     np.testing.assert_array_equal(curves["policy/distance"][:, 0], curves["sgd/distance"][:, 0])
+
+
+@pytest.mark.slow
+def test_the_command_that_tries_the_teacher_of_a_regression_works(tmp_path, capsys):
+  """A network that predicts numbers, whose labels are on no simplex."""
+  flags = ("--dataset=regression", "--learner=mlp", "--hidden=4", "--episodes=2", "--report_every=2")
+  assert run(tmp_path, *flags) == 0
+  printed = capsys.readouterr().out
+  words = shlex.split(next(line for line in printed.splitlines() if line.startswith("try it: "))[len("try it: ") :])
+  assert teach.main(["teach", *words[3:], "--students=2", "--steps=2"]) == 0
+  summary = json.loads((tmp_path / "teach" / "summary.json").read_text())
+  assert set(summary["methods"]) == {"sgd", "imt", "greedy:none", "policy"}
+
+
+def test_flags_have_the_defaults_and_the_help_of_the_settings():
+  """Each setting has a flag; both methods' defaults are the library's, without a second spelling."""
+  values = train_teacher.make_flags()
+  others = {
+    "hidden": "teacher_hidden",
+    "learning_rate": "teacher_learning_rate",
+    "weight_decay": "teacher_weight_decay",
+  }
+  without = {"optimizer", "evaluate_every"}
+  shared, methods = {}, {"unroll": last.training.Unrolled, "reinforce": last.training.Reinforce}
+  for method in methods.values():
+    for field in dataclasses.fields(method):
+      shared.setdefault(field.name, []).append(field)
+  for name, fields in shared.items():
+    if name in without:
+      continue
+    flag = values[others.get(name, name)]
+    assert all(field.metadata["help"] in flag.help for field in fields)
+    if len({field.default for field in fields}) > 1:
+      assert flag.default is None
+      assert all(str(field.default) in flag.help for field in fields)
+    elif name == "hidden":
+      assert tuple(map(int, flag.default)) == fields[0].default
+    else:
+      assert flag.default == fields[0].default
 
 
 @pytest.mark.parametrize(
@@ -102,7 +143,10 @@ class TestFiles:
     ("--method=reinforce",),
     ("--method=reinforce", "--view=black_box", "--reward=steps:0.8", "--actions=mixtures:0.5,1"),
     ("--view=black_box", "--output=residue:0.5:free", "--validation=test"),
-    ("--learner=mlp", "--hidden=4", "--output=free", "--segment=2", "--x64", "--start_near=0"),
+    pytest.param(
+      ("--learner=mlp", "--hidden=4", "--output=free", "--segment=2", "--x64", "--start_near=0"),
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_methods_and_views(tmp_path, flags):
@@ -112,7 +156,7 @@ def test_methods_and_views(tmp_path, flags):
   assert ("distance" in lines[0]) == ("--view=black_box" not in flags)
   assert ("score" in lines[0]) == ("--method=reinforce" in flags or "--view=black_box" in flags)
   policy = last.load_policy(tmp_path / "policy.npz")
-  assert policy.omniscient == ("--view=black_box" not in flags)
+  assert policy.needs_target == ("--view=black_box" not in flags)
 
 
 class TestResuming:
@@ -123,6 +167,7 @@ class TestResuming:
     folder = out / "checkpoints"
     return {path.name for path in folder.iterdir() if path.name.isdecimal()} if folder.is_dir() else set()
 
+  @pytest.mark.slow
   def test_killed_at_ten_random_moments_it_ends_in_the_same_bits(self, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     process = start(whole, *self.FLAGS)
@@ -163,7 +208,8 @@ class TestResuming:
       line.pop("episodes_per_second")
     assert one == other
 
-  def test_an_interrupt_keeps_what_was_reached(self, tmp_path):
+  @pytest.mark.slow
+  def test_an_interrupt_saves_a_checkpoint(self, tmp_path):
     process = start(tmp_path, "--episodes=1000000")
     deadline = time.monotonic() + 120
     metrics = tmp_path / "metrics.jsonl"
@@ -172,55 +218,70 @@ class TestResuming:
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "--resume goes on from there" in output
+    assert "--resume continues" in output
     reached = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir() if path.name.isdigit())
     assert reached >= 10
     assert not (tmp_path / "policy.npz").exists()
 
-  def test_a_training_is_not_begun_over_another(self, trained, capsys):
-    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
-    assert run(trained, "--episodes=60") == 2
-    assert "holds checkpoints of a training already: --resume goes on with it" in capsys.readouterr().err
-    assert run(trained, "--episodes=60", "--resume", "--seed=1") == 2
-    error = capsys.readouterr().err
-    assert "belongs to another training" in error
-    assert "60" in error
-    assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
+  def test_another_training_is_not_replaced_and_the_flag_that_differs_is_named(self, trained, capsys):
+    before = read_all(trained)
+    for flags, parts in (
+      (("--seed=1",), ["metrics.jsonl", "policy.npz", "--seed=0 instead of 1", "--overwrite"]),
+      (("--seed=1", "--resume"), ["--resume", "--seed=0 instead of 1"]),
+      (("--episodes=80",), ["--episodes=60 instead of 80", "--resume continues it"]),
+      (("--reset=0.5", "--resume"), ["--reset=0.2 instead of 0.5"]),
+    ):
+      assert run(trained, "--episodes=60", *flags) == 2
+      error = capsys.readouterr().err
+      for part in parts:
+        assert part in error
+    assert read_all(trained) == before
+
+  def test_metrics_of_others_are_not_emptied(self, tmp_path, capsys):
+    (tmp_path / "metrics.jsonl").write_text("precious\n")
+    assert run(tmp_path, "--episodes=10") == 2
+    assert f"--out={tmp_path} holds metrics.jsonl" in capsys.readouterr().err
+    assert (tmp_path / "metrics.jsonl").read_text() == "precious\n"
+    assert run(tmp_path, "--episodes=10", "--overwrite") == 0
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1
 
   def test_a_training_can_be_made_longer(self, trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path / "longer")
     assert run(tmp_path / "longer", "--episodes=80", "--resume") == 0
-    assert "going on after episode 60" in capsys.readouterr().out
+    assert "resuming after episode 60" in capsys.readouterr().out
     assert run(tmp_path / "whole", "--episodes=80") == 0
     assert (tmp_path / "longer" / "policy.npz").read_bytes() == (tmp_path / "whole" / "policy.npz").read_bytes()
 
   @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-  def test_a_truncated_checkpoint_is_named_and_left_as_it_is(self, trained, tmp_path, capsys):
+  def test_a_truncated_checkpoint_is_named_and_not_changed(self, trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path / "run")
     files = [p for p in (tmp_path / "run" / "checkpoints" / "60" / "state").rglob("*") if p.is_file()]
     largest = max(files, key=lambda p: p.stat().st_size)
     largest.write_bytes(largest.read_bytes()[:-40])
-    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    checkpoints = tmp_path / "run" / "checkpoints"
+    before = read_all(checkpoints)
     assert run(tmp_path / "run", "--episodes=80", "--resume") == 2
     error = capsys.readouterr().err
     assert str(tmp_path / "run" / "checkpoints" / "60") in error
-    assert "was left as it is" in error
-    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    assert "was not changed" in error
+    assert read_all(checkpoints) == before
 
 
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
     (("--method=walk",), "method"),
-    (("--output=cube",), "--output=cube must be simplex, free"),
+    (("--output=cube",), "--output=cube: it must have one of the forms simplex, free"),
     (("--output=residue:x",), "'x' is not a number"),
-    (("--method=reinforce", "--actions=many"), "--actions=many is not known"),
+    (("--method=reinforce", "--actions=many"), "--actions=many: it must have one of the forms binary"),
     (("--method=reinforce", "--actions=none.npz"), "none.npz"),
-    (("--method=reinforce", "--reward=fame"), "--reward=fame must be distance"),
-    (("--view=black_box", "--features=x,target"), "need a target"),
-    (("--method=reinforce", "--view=black_box", "--reward=distance"), "the distance needs a target"),
-    (("--teacher_hidden=8,x",), "--teacher_hidden=8,x must be the widths"),
-    (("--reset=2",), "reset must lie between 0 and 1"),
+    (("--method=reinforce", "--reward=fame"), "--reward=fame: it must have one of the forms distance"),
+    (("--view=black_box", "--features=x,target"), "--features ('x', 'target') need a target"),
+    (("--method=reinforce", "--view=black_box", "--reward=distance"), "--reward: the distance needs a target"),
+    (("--reward=accuracy",), "--reward must be rewards.distance() or loss()"),
+    (("--teacher_hidden=8,x",), "--teacher_hidden=8,x: it must be the widths"),
+    (("--teacher_weight_decay=-1",), "--teacher_weight_decay must be zero or"),
+    (("--reset=2",), "--reset must lie between 0 and 1"),
     (("--checkpoint_seconds=-1",), "--checkpoint_seconds must be zero or"),
     (("--dataset=regression",), "--learner=softmax"),
     (("--students=0",), "students"),
@@ -235,7 +296,7 @@ def test_bad_flags_are_named_and_nothing_is_written(tmp_path, capsys, flags, mes
 def test_teach_refuses_what_is_no_policy(tmp_path, capsys):
   for flags, message in (
     ((), "--teacher=policy needs --policy"),
-    ((f"--policy={tmp_path}",), "a training writes it when it is finished"),
+    ((f"--policy={tmp_path}",), "launch.train_teacher writes it when training is finished"),
   ):
     assert teach.main(["teach", f"--out={tmp_path / 'out'}", "--teacher=policy", *flags]) == 2
     assert message in capsys.readouterr().err

@@ -1,7 +1,8 @@
-"""Policies: what they look at, which labels come out, that a black box is one, and files of them."""
+"""Policies: their inputs and labels, black boxes, and files."""
 
 import dataclasses
 import itertools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,8 @@ import numpy as np
 import pytest
 
 import last_jax as last
-from last_jax.data.files import read_arrays
+from last_jax import io
 from last_jax.teachers import features
-from last_jax.teachers.base import OmniscientView, View
 from tests import problems
 
 KEY = jax.random.key(0)
@@ -26,8 +26,8 @@ def task(kind="softmax_5"):
   return learner, last.Pool(draw.normal(size=(20, *shape)), y), learner.init(jax.random.key(1))
 
 
-def view_of(learner, pool, params):
-  return View(learner, learner.start(params), pool.x, learner.encode(pool.x, pool.y), jnp.zeros((), int), KEY)
+def view_of(learner, pool, params, target):
+  return problems.view_of(last.Problem(learner, pool, target=target), learner.start(params))
 
 
 def students_of(learner, count=50):
@@ -35,9 +35,8 @@ def students_of(learner, count=50):
 
 
 def policy_of(learner, pool, target, output=None, **settings):
-  return last.teachers.make_policy(
-    KEY, learner, pool, students_of(learner), target=target, output=output, hidden=(8,), **settings
-  )
+  problem = last.Problem(learner, pool, target=target)
+  return last.teachers.make_policy(KEY, problem, students_of(learner), output=output, hidden=(8,), **settings)
 
 
 class TestFeatures:
@@ -45,7 +44,7 @@ class TestFeatures:
   def test_progress_is_the_inner_product_of_way_and_gradient(self, x64, kind):
     learner, pool, target = task(kind)
     params = learner.init(jax.random.key(2))
-    view = OmniscientView(*view_of(learner, pool, params), target=target)
+    view = view_of(learner, pool, params, target)
     index = jnp.array([3, 7])
     width = learner.num_outputs(pool.x)
     candidates = jax.random.normal(KEY, (2, 4, width))
@@ -59,7 +58,7 @@ class TestFeatures:
   def test_the_others_are_what_they_are_called(self, x64):
     learner, pool, target = task("conv")
     params = learner.init(jax.random.key(2))
-    view = OmniscientView(*view_of(learner, pool, params), target=target)
+    view = view_of(learner, pool, params, target)
     index = jnp.array([3, 7])
     seen = features.observe(features.UNROLLED, view, index, None)
     np.testing.assert_array_equal(seen["x"], pool.x[index].reshape(2, -1))
@@ -84,10 +83,11 @@ class TestFeatures:
     learner, pool, target = task("mlp")
     students = students_of(learner, 300)
     for names in (features.UNROLLED, features.UNROLLED[::-1]):
-      policy = last.teachers.make_policy(KEY, learner, pool, students, target=target, hidden=(8,), features=names)
+      problem = last.Problem(learner, pool, target=target)
+      policy = last.teachers.make_policy(KEY, problem, students, hidden=(8,), features=names)
 
       def enter(params, policy=policy):
-        return policy.inputs(OmniscientView(*view_of(learner, pool, params), target=target), jnp.arange(20))
+        return policy.inputs(view_of(learner, pool, params, target), jnp.arange(20))
 
       own, shared = jax.vmap(enter)(students)
       for values in (own.reshape(-1, own.shape[-1]), shared):
@@ -103,7 +103,7 @@ class TestFeatures:
   def test_examples_of_a_batch_are_labelled_each_on_its_own(self, x64):
     learner, pool, target = task("mlp")
     policy = policy_of(learner, pool, target)
-    view = OmniscientView(*view_of(learner, pool, learner.init(jax.random.key(2))), target=target)
+    view = view_of(learner, pool, learner.init(jax.random.key(2)), target)
     together = policy.labels(view, jnp.array([2, 9, 4]), None)
     alone = [policy.labels(view, jnp.array([i]), None)[0] for i in (2, 9, 4)]
     np.testing.assert_allclose(together, np.stack(alone), rtol=1e-12)
@@ -193,34 +193,13 @@ class TestOutputs:
 
 
 class TestBlackBox:
-  def test_its_view_has_no_target(self):
-    assert "target" not in View._fields
-    learner, pool, target = task()
-    seen = []
-
-    class Spy:
-      omniscient = False
-
-      def prepare(self, learner, x, truth, target):
-        seen.append(target)
-
-      def label(self, memory, view, index):
-        seen.append(type(view))
-        return view.truth[index]
-
-    jax.tree_util.register_static(Spy)
-    teacher = last.teachers.Teacher("spy", last.teachers.Uniform(), Spy())
-    last.teach(KEY, learner, teacher, pool, target=target, steps=2)
-    assert seen
-    assert all(value in (None, View) for value in seen)
-
   def test_it_teaches_the_same_whatever_the_target(self):
     learner, pool, target = task()
     policy = policy_of(learner, pool, None)
-    assert not policy.omniscient
-    assert policy_of(learner, pool, target).omniscient
+    assert not policy.needs_target
+    assert policy_of(learner, pool, target).needs_target
     teacher = last.teachers.policy(policy)
-    assert not teacher.omniscient
+    assert not teacher.needs_target
     elsewhere = jax.tree.map(lambda leaf: leaf + 100.0, target)
     results = [
       last.teach(KEY, learner, teacher, pool, target=t, steps=3, lessons=True, metrics=())
@@ -259,7 +238,8 @@ class TestTeacher:
 
     whole = teach(steps=6)
     half = teach(steps=3)
-    rest = teach(steps=3, resume=half)
+    problem = last.Problem(learner, pool, target=target)
+    _, rest = last.run(half.state, problem, teacher, steps=3, lessons=True, metrics=())
     np.testing.assert_array_equal(whole.lessons.label[3:], rest.lessons.label)
     again = teach(steps=6)
     np.testing.assert_array_equal(whole.lessons.label, again.lessons.label)
@@ -323,7 +303,10 @@ class TestFiles:
     with pytest.raises(ValueError, match=r"policy\.npz"):
       last.load_policy(path)
     last.data.save_npz(path, x=np.zeros(3))
-    with pytest.raises(ValueError, match=r"policy\.npz does not hold a policy: KeyError: 'architecture'"):
+    with pytest.raises(ValueError, match=r"policy\.npz was not written by last_jax\.save"):
+      last.load_policy(path)
+    io.save(path, {"x": np.zeros(3)})
+    with pytest.raises(ValueError, match=r"policy\.npz does not hold a Policy: it holds a dict"):
       last.load_policy(path)
     with pytest.raises(FileNotFoundError):
       last.load_policy(tmp_path / "nothing.npz")
@@ -331,28 +314,44 @@ class TestFiles:
   @pytest.mark.parametrize(
     ("change", "message"),
     [
-      (lambda arrays: arrays.pop("weights/own/kernel"), "weights of the shapes"),
-      (lambda arrays: arrays.update({"weights/own/kernel": np.zeros((2, 2))}), "weights of the shapes"),
-      (lambda arrays: arrays.update({"extra": np.zeros(2)}), "it also holds extra"),
-      (lambda arrays: arrays.update({"center/own": arrays["center/own"] * np.nan}), "NaN or infinite"),
-      (lambda arrays: arrays.pop("scale/shared"), "scale/shared"),
-      (
-        lambda arrays: arrays.update(
-          architecture=np.frombuffer(arrays["architecture"].tobytes().replace(b'"params"', b'"secret"'), np.uint8)
-        ),
-        "some are not known",
-      ),
+      (lambda leaves, static: leaves.pop("weights/own/kernel"), "weights of the shapes"),
+      (lambda leaves, static: leaves.update({"weights/own/kernel": np.zeros((2, 2))}), "weights of the shapes"),
+      (lambda leaves, static: leaves.update({"extra": np.zeros(2)}), "it also holds extra"),
+      (lambda leaves, static: leaves.update({"center/own": leaves["center/own"] * np.nan}), "NaN or infinite"),
+      (lambda leaves, static: leaves.pop("scale/shared"), "KeyError: 'scale/shared'"),
+      (lambda leaves, static: static["features"].append("secret"), "some are not known"),
+      (lambda leaves, static: static["output"].update(kind="secret"), "KeyError: 'secret'"),
     ],
   )
-  def test_a_damaged_policy_is_refused(self, tmp_path, change, message):
+  def test_a_policy_that_does_not_fit_together_is_refused(self, tmp_path, change, message):
     learner, pool, target = task()
     path = tmp_path / "policy.npz"
     last.save_policy(path, policy_of(learner, pool, target))
-    arrays = read_arrays(path)
-    change(arrays)
-    last.data.save_npz(path, **arrays)
-    with pytest.raises(ValueError, match=message):
+    header, leaves = io.read(path)
+    change(leaves, header["static"])
+    header["leaves"] = {name: leaf.dtype.name for name, leaf in leaves.items()}
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    last.data.save_npz(path, __header__=text, **leaves)
+    with pytest.raises(ValueError, match=rf"policy\.npz does not hold a Policy: .*{message}"):
       last.load_policy(path)
+
+  def test_a_policy_is_one_of_the_trees_that_files_hold(self, tmp_path):
+    learner, pool, target = task()
+    policy = policy_of(learner, pool, target)
+    io.save(tmp_path / "one.npz", policy, about={"trained": "never"})
+    last.save_policy(tmp_path / "other.npz", policy)
+    for found in (
+      io.load(tmp_path / "one.npz"),
+      io.load(tmp_path / "one.npz", like=jax.eval_shape(lambda: policy)),
+      last.load_policy(tmp_path / "one.npz"),
+      io.load(tmp_path / "other.npz", like=policy),
+    ):
+      assert jax.tree.structure(found) == jax.tree.structure(policy)
+      jax.tree.map(np.testing.assert_array_equal, found, policy)
+    assert io.read(tmp_path / "one.npz")[0]["about"] == {"trained": "never"}
+    other = dataclasses.replace(policy, features=(*policy.features[1:], policy.features[0]))
+    with pytest.raises(ValueError, match=r"one\.npz holds a Policy with .*, but like has"):
+      io.load(tmp_path / "one.npz", like=other)
 
   def test_only_one_policy_fits_into_a_file(self, tmp_path):
     learner, pool, target = task()

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 import last_jax as last
 from last_jax import training
-from last_jax.teachers.base import OmniscientView, View
+from tests.problems import view_of
 from tests.training import digits
 
 KEY = jax.random.key(0)
@@ -24,12 +24,8 @@ def tiny(baseline, batch, discount=0.9, horizon=2, reward=None):
   target = {"weights": jnp.array([[0.7], [-0.4]])}
   start = {"weights": jnp.array([[0.1], [0.3]])}
   pool = last.Pool(np.array([[1.0, -0.5]]), np.array([0.3]))
-  trainer = training.make_reinforce(
-    learner,
-    pool,
+  method = training.Reinforce(
     actions=ACTIONS,
-    target=target,
-    starts=training.near(start, 0.0),
     horizon=horizon,
     batch_size=batch,
     students=400,
@@ -39,7 +35,8 @@ def tiny(baseline, batch, discount=0.9, horizon=2, reward=None):
     hidden=(4,),
     standardize=False,
   )
-  state = jax.jit(training.Trainer.start)(trainer, KEY)
+  trainer = training.make_trainer(method, learner, pool, target=target, init_fn=training.near(start, 0.0))
+  state = jax.jit(training.Trainer.init)(trainer, KEY)
   weights = jax.tree.map(lambda w: w + 0.7 * jax.random.normal(jax.random.key(2), w.shape), state.policy.weights)
   return trainer, state, dataclasses.replace(state.policy, weights=weights)
 
@@ -47,15 +44,13 @@ def tiny(baseline, batch, discount=0.9, horizon=2, reward=None):
 def exact_gradient(trainer, policy, start, batch, discount, horizon):
   """d/dtheta of the expected sum of gamma^t r_t, over all sequences of actions."""
   problem = trainer.problem
-  truth = problem.learner.encode(problem.pool.x, problem.pool.y)
   index = jnp.zeros(batch, int)
   sequences = np.array(list(itertools.product(range(3), repeat=horizon * batch))).reshape(-1, horizon, batch)
 
   def weighted_value(current, sequence):
     student, log_probability, value = problem.learner.start(start), 0.0, 0.0
     for step in range(horizon):
-      view = View(problem.learner, student, problem.pool.x, truth, jnp.zeros((), int), KEY)
-      numbers = current.numbers(OmniscientView(*view, target=problem.target), index)
+      numbers = current.numbers(view_of(problem, student), index)
       log_probability += jnp.sum(jax.nn.log_softmax(numbers)[jnp.arange(batch), sequence[step]])
       student = problem.learner.step(student, problem.pool.x[index], jnp.asarray(ACTIONS)[sequence[step]])
       value -= discount ** (step + 1) * jnp.sum((student.params["weights"] - problem.target["weights"]) ** 2)
@@ -112,10 +107,9 @@ class TestRewards:
 
   def path(self, reward, horizon=12):
     learner, pool, test = self.classifier()
-    trainer = training.make_reinforce(
-      learner, pool, actions=np.eye(2), validation=test, reward=reward, horizon=horizon, students=2, hidden=(4,)
-    )
-    state = jax.jit(training.Trainer.start)(trainer, KEY)
+    method = training.Reinforce(actions=np.eye(2), reward=reward, horizon=horizon, students=2, hidden=(4,))
+    trainer = training.make_trainer(method, learner, pool, validation=test)
+    state = jax.jit(training.Trainer.init)(trainer, KEY)
     student = jax.tree.map(lambda leaf: leaf[0], state.students)
     path, after = trainer.method._teach(trainer.problem, state.policy, student, jax.random.key(3))
     return learner, test, path, after
@@ -146,15 +140,13 @@ class TestRewards:
 
 
 def test_labels_shown_are_those_whose_probability_is_taken(x64):
-  """What was stored is what the loop showed: every label is an action, and its probability is the policy's."""
+  """Stored labels are those that the loop showed: each is an action, and its probability is the policy's."""
   trainer, state, policy = tiny(None, 2)
   student = jax.tree.map(lambda leaf: leaf[0], state.students)
   path, _ = trainer.method._teach(trainer.problem, policy, student, jax.random.key(3))
-  truth = trainer.problem.learner.encode(trainer.problem.pool.x, trainer.problem.pool.y)
   for step in range(2):
     params = jax.tree.map(lambda leaf, step=step: leaf[step], path.params)
-    view = View(trainer.problem.learner, trainer.problem.learner.start(params), trainer.problem.pool.x, truth, 0, KEY)
-    view = OmniscientView(*view, target=trainer.problem.target)
+    view = view_of(trainer.problem, trainer.problem.learner.start(params))
     logs = policy.log_probabilities(view, path.lessons.index[step], path.lessons.label[step])
     numbers = jax.nn.log_softmax(policy.numbers(view, path.lessons.index[step]))
     for example in range(2):
@@ -173,19 +165,19 @@ def test_equal_actions_count_together(x64):
 
 
 def test_a_trained_teacher_beats_sgd_on_digits():
-  learner, pool, target, starts = digits.task()
+  learner, pool, target, init_fn = digits.task()
   policy, log = last.train_reinforce(
     KEY,
     learner,
     pool,
     target=target,
-    starts=starts,
+    init_fn=init_fn,
     actions=last.outputs.BINARY_AUGMENTED,
     horizon=60,
     episodes=400,
   )
   assert log.score.shape == (20,)
-  gain = digits.gains(policy, learner, pool, target, starts, steps=200, batch_size=16)
+  gain = digits.gains(policy, learner, pool, target, init_fn, steps=200, batch_size=16)
   assert np.mean(gain) > 4 * np.std(gain, ddof=1) / np.sqrt(len(gain))
 
 

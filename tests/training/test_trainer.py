@@ -1,6 +1,5 @@
 """Training as a whole: in pieces or at once, over seeds, with resets and evaluations; and checkpoints of it."""
 
-import dataclasses
 import gc
 import pathlib
 
@@ -12,8 +11,8 @@ import pytest
 
 import last_jax as last
 from last_jax import training
-from last_jax.training import trainer as trainer_
 from last_jax.training.checkpoint import Checkpoints
+from tests.compilations import assert_compiled_once
 from tests.data.samples import read_or_refuse
 
 KEY = jax.random.key(0)
@@ -26,16 +25,18 @@ def task():
   return learner, data.train, last.fit_target(learner, data.train)
 
 
-def make(method, task, **settings):
+def make(method, task, init_scale=0.3, **settings):
   learner, pool, target = task
-  given = {"target": target, "horizon": 4, "students": 5, "hidden": (8,), "starts": training.near(target, 0.3)}
+  settings = {"horizon": 4, "students": 5, "hidden": (8,)} | settings
   if method == "reinforce":
-    return training.make_reinforce(learner, pool, **(given | {"actions": last.outputs.BINARY} | settings))
-  return training.make_unrolled(learner, pool, **(given | settings))
+    chosen = training.Reinforce(**{"actions": last.outputs.BINARY} | settings)
+  else:
+    chosen = training.Unrolled(**settings)
+  return training.make_trainer(chosen, learner, pool, target=target, init_fn=training.near(target, init_scale))
 
 
-start = jax.jit(trainer_.Trainer.start)
-_advance = jax.jit(trainer_.Trainer.advance, static_argnums=2)
+start = jax.jit(training.Trainer.init)
+_advance = jax.jit(training.Trainer.advance, static_argnums=2)
 
 
 def advance(trainer, state, *pieces):
@@ -64,7 +65,13 @@ def test_in_pieces_or_at_once(task, method):
   assert int(whole.episode) == 6
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole.policy, pieces.policy)
   assert_same(whole.best, whole.policy)  # Without evaluation the last policy is the best.
-  policy, log = trainer_.train(trainer, KEY, episodes=6)
+  settings = {"horizon": 4, "students": 5, "hidden": (8,), "evaluate_every": None, "episodes": 6}
+  learner, pool, target = task
+  settings |= {"target": target, "init_fn": training.near(target, 0.3)}
+  if method == "reinforce":
+    policy, log = last.train_reinforce(KEY, learner, pool, actions=last.outputs.BINARY, **settings)
+  else:
+    policy, log = last.train_unrolled(KEY, learner, pool, **settings)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), policy, whole.policy)
   np.testing.assert_allclose(log.loss, logs[0].loss, rtol=1e-4)
 
@@ -90,52 +97,53 @@ def test_many_seeds_at_once(task, method):
 
 
 def test_settings_that_are_numbers_do_not_compile_again(task):
-  learner, pool, target = task
-  settings = {"horizon": 3, "students": 2, "hidden": (8,), "episodes": 2}
-  last.train_unrolled(KEY, learner, pool, target=target, starts=training.near(target, 0.1), **settings)
-  size = trainer_.run._cache_size()
-  moved = jax.tree.map(lambda leaf: leaf + 1.0, target)
-  faster = last.learners.softmax(2, 2, learning_rate=0.5, bias=False)
-  last.train_unrolled(
-    jax.random.key(1),
-    faster,
-    pool,
-    target=moved,
-    starts=training.near(moved, 0.2),
-    decay=0.8,
-    learning_rate=0.01,
-    **settings,
-  )
-  assert trainer_.run._cache_size() == size
+  _, pool, target = task
+
+  def train(numbers):
+    seed, rate, shift, spread, decay, policy_rate = numbers
+    learner = last.learners.softmax(2, 2, learning_rate=rate, bias=False)
+    moved = {"weights": np.asarray(target["weights"]) + np.float32(shift)}
+    last.train_unrolled(
+      jax.random.key(seed),
+      learner,
+      pool,
+      target=moved,
+      init_fn=training.near(moved, spread),
+      decay=decay,
+      learning_rate=policy_rate,
+      horizon=3,
+      students=2,
+      hidden=(8,),
+      episodes=2,
+    )
+
+  assert_compiled_once(train, [(0, 0.3, 0.0, 0.1, 0.95, 0.001), (1, 0.5, 1.0, 0.2, 0.8, 0.01)])
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.2, 1), (0.5, 2), (1.0, 5)])
-def test_a_share_of_the_students_starts_anew(task, share, count):
-  trainer = make("unroll", task, reset=share)
-  trainer = dataclasses.replace(
-    trainer, problem=trainer.problem._replace(starts=training.near(trainer.problem.target, 0.0))
-  )
+def test_a_share_of_the_students_starts_again(task, share, count):
+  trainer = make("unroll", task, init_scale=0.0, reset=share)
   state, _ = advance(trainer, start(trainer, KEY), 1)
   at_start = np.all(np.asarray(state.students.params["weights"]) == np.asarray(task[2]["weights"])[None], (1, 2))
   assert at_start.sum() == count
 
 
-def test_students_who_go_on_keep_their_optimizer(task):
+def test_students_that_continue_have_the_optimizer_state_of_before(task):
   learner, pool, target = task
   heavy = last.learners.softmax(2, 2, learning_rate=0.1, momentum=0.9, bias=False)
-  trainer = training.make_unrolled(heavy, pool, target=target, horizon=3, students=2, reset=0.0, hidden=(8,))
+  method = training.Unrolled(horizon=3, students=2, reset=0.0, hidden=(8,))
+  trainer = training.make_trainer(method, heavy, pool, target=target)
   state, _ = advance(trainer, start(trainer, KEY), 1)
   assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(state.students.opt_state))
   assert learner is not heavy
 
 
-def test_what_is_not_finite_changes_nothing_but_the_students(task):
+def test_gradients_that_are_not_finite_change_only_the_students(task):
   learner, pool, target = task
   wild = last.learners.least_squares(2, 2, learning_rate=1e30, bias=False)
   numbers = last.Pool(pool.x, np.eye(2)[np.asarray(pool.y)])
-  trainer = training.make_unrolled(
-    wild, numbers, target=target, starts=training.near(target, 0.3), horizon=4, students=3, reset=0.0, hidden=(8,)
-  )
+  method = training.Unrolled(horizon=4, students=3, reset=0.0, hidden=(8,))
+  trainer = training.make_trainer(method, wild, numbers, target=target, init_fn=training.near(target, 0.3))
   with jax.debug_nans(False):
     begin = start(trainer, KEY)
     state, logs = advance(trainer, begin, 2)
@@ -147,7 +155,7 @@ def test_what_is_not_finite_changes_nothing_but_the_students(task):
 
 
 @pytest.mark.parametrize("method", ["unroll", "reinforce"])
-def test_the_best_policy_is_kept_by_its_score_on_fixed_students(task, method):
+def test_the_best_policy_by_its_score_on_fixed_students_is_returned(task, method):
   # A rate so high that training jumps about: the last policy is unlikely to be the best.
   trainer = make(method, task, evaluate_every=1, learning_rate=0.3, evaluation_steps=10)
   state = start(trainer, KEY)
@@ -158,7 +166,7 @@ def test_the_best_policy_is_kept_by_its_score_on_fixed_students(task, method):
     policies.append(state.policy)
   assert_same(state.best, policies[int(np.argmax(scores))])
   assert float(state.best_score) == max(scores)
-  evaluate = jax.jit(trainer_.Trainer.evaluate)
+  evaluate = jax.jit(training.Trainer.evaluate)
   assert evaluate(trainer, state) == evaluate(trainer, state._replace(episode=state.episode + 7))  # The same students.
 
 
@@ -189,8 +197,8 @@ def test_scores_are_what_the_students_reach(task, reward, check):
   learner, pool, target = task
   trainer = make("reinforce", task, reward=reward, evaluation_steps=15, batch_size=2)
   state = start(trainer, KEY)
-  start_key, lesson_key = jax.random.split(jax.random.fold_in(state.key, trainer_._EVALUATION))
-  init = jax.vmap(trainer.problem.starts)(jax.random.split(start_key, 20))
+  start_key, lesson_key = jax.random.split(jax.random.fold_in(state.key, 0xFFFFFFFF))  # No episode's number.
+  init = jax.vmap(trainer.init_fn)(jax.random.split(start_key, 20))
   result = last.teach_many(
     jax.random.split(lesson_key, 20),
     learner,
@@ -203,7 +211,7 @@ def test_scores_are_what_the_students_reach(task, reward, check):
     test=pool,
   )
   check(
-    float(jax.jit(trainer_.Trainer.evaluate)(trainer, state)),
+    float(jax.jit(training.Trainer.evaluate)(trainer, state)),
     *map(np.asarray, (result.distance, result.accuracy, result.objective)),
   )
 
@@ -213,6 +221,59 @@ def test_a_custom_optimizer_is_used(task):
   begin = start(trainer, KEY)
   state, _ = advance(trainer, begin, 3)
   assert_same(state.policy, begin.policy)
+
+
+def test_a_share_of_less_than_one_student_is_refused(task):
+  with pytest.raises(ValueError, match=r"reset=0.05 of 10 students is less than one: give 0 or at least 0.1"):
+    make("unroll", task, reset=0.05, students=10)
+  assert make("unroll", task, reset=0.1, students=10).method.num_reset == 1
+
+
+@pytest.mark.parametrize("method", ["unroll", "reinforce"])
+@pytest.mark.parametrize("setting", ["learning_rate", "weight_decay"])
+def test_settings_of_adam_are_refused_beside_another_optimizer(task, method, setting):
+  with pytest.raises(ValueError, match=f"{setting} belongs to Adam: give either it or optimizer"):
+    make(method, task, optimizer=optax.sgd(0.1), **{setting: 0.01})
+
+
+@pytest.mark.parametrize(
+  ("train", "settings", "message"),
+  [
+    (
+      last.train_unrolled,
+      {"horizn": 3},
+      r"train_unrolled\(\) got an unexpected keyword argument 'horizn': .*horizon\?",
+    ),
+    (last.train_unrolled, {"actions": [[0.0], [1.0]]}, r"train_unrolled\(\) got an unexpected keyword argument 'actio"),
+    (last.train_unrolled, {"xyzzy": 3}, r"train_unrolled\(\) got .* 'xyzzy': it takes horizon, "),
+    (last.train_reinforce, {"discuont": 0.9}, r"train_reinforce\(\) got .* 'discuont': did you mean discount\?"),
+    (last.train_reinforce, {"segment": 3}, r"train_reinforce\(\) got an unexpected keyword argument 'segment'"),
+    (last.train_reinforce, {}, r"train_reinforce\(\) needs actions"),
+  ],
+)
+def test_a_misspelt_setting_is_an_error_of_the_function_that_was_called(task, train, settings, message):
+  learner, pool, target = task
+  with pytest.raises(TypeError, match=message):
+    train(KEY, learner, pool, target=target, **settings)
+
+
+@pytest.mark.parametrize("rate", [1.5, 1e30])
+def test_evaluations_that_are_never_finite_return_the_last_policy(rate):
+  """A student that diverges over the many steps of an evaluation, but not over the few of an episode."""
+  learner = last.learners.least_squares(2, learning_rate=rate, bias=False)
+  pool = last.Pool(10 * np.eye(2), np.array([0.5, 1.5]))
+  target = learner.init(jax.random.key(1))
+  settings = {"horizon": 1, "evaluation_steps": 200, "students": 2, "hidden": (4,), "reset": 1.0}
+  method = training.Unrolled(evaluate_every=2, reward=last.rewards.distance(), **settings)
+  trainer = training.make_trainer(method, learner, pool, target=target)
+  with jax.debug_nans(False):
+    begin = start(trainer, KEY)
+    state, logs = advance(trainer, begin, 2, 2)
+    assert not any(np.isfinite(log.score).any() for log in logs)
+    assert_same(state.best, state.policy)
+    if rate < 10:  # Otherwise no gradient was finite, and the last policy is the first.
+      assert np.all(logs[0].applied)
+      assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (state.best, begin.policy)), strict=True))
 
 
 class TestCheckpoints:
@@ -234,7 +295,7 @@ class TestCheckpoints:
     assert_same(one, other)
     again.close()
 
-  def test_two_are_kept(self, task, tmp_path):
+  def test_the_last_two_are_left(self, task, tmp_path):
     trainer = make("unroll", task)
     state = start(trainer, KEY)
     checkpoints = Checkpoints(tmp_path, "mine")
@@ -256,7 +317,7 @@ class TestCheckpoints:
   def test_that_of_another_training_is_refused(self, saved):
     begin, folder = saved
     before = content(folder)
-    with pytest.raises(ValueError, match=r"here/0 belongs to another training, and was left as it is"):
+    with pytest.raises(ValueError, match=r"here/0 belongs to another training, and was not changed"):
       Checkpoints(folder, "other").restore(begin)
     assert content(folder) == before
 
@@ -291,7 +352,7 @@ class TestCheckpoints:
       return found
 
     monkeypatch.setattr(ocp.CheckpointManager, "restore", damaged)
-    with pytest.raises(ValueError, match="is damaged, and was left as it is: its checksum does not agree"):
+    with pytest.raises(ValueError, match="is damaged, and was not changed: its checksum does not agree"):
       Checkpoints(folder, "mine").restore(begin)
 
 

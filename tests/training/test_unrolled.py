@@ -10,14 +10,13 @@ from jax.flatten_util import ravel_pytree
 
 import last_jax as last
 from last_jax import training
-from last_jax.training import trainer as trainer_
 from tests.training import digits
 
 KEY = jax.random.key(0)
 
 
 def problem_of(kind):
-  """A learner, a pool, a target, and where students start; everything small."""
+  """A learner, a pool, a target, and the students' `init_fn`; everything small."""
   draw = np.random.default_rng(3)
   x = draw.normal(size=(8, 3))
   settings = {"learning_rate": 0.3, "weight_decay": 1e-2}
@@ -55,12 +54,8 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "output", "omniscient", "batch", "segment"), CASES)
 def test_gradient_is_that_of_finite_differences(x64, kind, output, omniscient, batch, segment):
-  learner, pool, target, starts = problem_of(kind)
-  trainer = training.make_unrolled(
-    learner,
-    pool,
-    target=target if omniscient else None,
-    starts=starts,
+  learner, pool, target, init_fn = problem_of(kind)
+  method = training.Unrolled(
     horizon=7,  # Two segments of three, and one step more.
     batch_size=batch,
     students=2,
@@ -68,7 +63,8 @@ def test_gradient_is_that_of_finite_differences(x64, kind, output, omniscient, b
     output=OUTPUTS[output],
     segment=segment,
   )
-  state = jax.jit(trainer_.Trainer.start)(trainer, KEY)
+  trainer = training.make_trainer(method, learner, pool, target=target if omniscient else None, init_fn=init_fn)
+  state = jax.jit(training.Trainer.init)(trainer, KEY)
   keys = jax.random.split(jax.random.key(1), 2)
   # Past the small weights that the last layer starts with, through which little would flow.
   weights = jax.tree.map(lambda w: w + 0.3 * jax.random.normal(jax.random.key(2), w.shape), state.policy.weights)
@@ -94,9 +90,10 @@ def test_gradient_is_that_of_finite_differences(x64, kind, output, omniscient, b
 
 
 def test_the_objective_is_the_weighted_sum_of_distances_of_the_loop(x64):
-  learner, pool, target, starts = problem_of("softmax")
-  trainer = training.make_unrolled(learner, pool, target=target, starts=starts, horizon=6, students=2, decay=0.9)
-  state = jax.jit(trainer_.Trainer.start)(trainer, KEY)
+  learner, pool, target, init_fn = problem_of("softmax")
+  method = training.Unrolled(horizon=6, students=2, decay=0.9)
+  trainer = training.make_trainer(method, learner, pool, target=target, init_fn=init_fn)
+  state = jax.jit(training.Trainer.init)(trainer, KEY)
   student = jax.tree.map(lambda leaf: leaf[0], state.students)
   key = jax.random.key(5)
   loss, after = trainer.method.objective(trainer.problem, state.policy, student, key)
@@ -110,11 +107,10 @@ def test_the_objective_is_the_weighted_sum_of_distances_of_the_loop(x64):
 
 def test_black_box_minimises_the_loss_on_validation_examples(x64):
   learner, pool, _, _ = problem_of("softmax")
-  validation = last.Pool(np.full((4, 3), 0.5), np.arange(4) % 2)  # All alike but for the label, half of each.
-  trainer = training.make_unrolled(
-    learner, pool, validation=validation, horizon=3, decay=1.0, error=last.rewards.loss(4096)
-  )
-  state = jax.jit(trainer_.Trainer.start)(trainer, KEY)
+  validation = last.Pool(np.full((4, 3), 0.5), np.arange(4) % 2)  # All alike except for the label, half of each.
+  method = training.Unrolled(horizon=3, decay=1.0, reward=last.rewards.loss(4096))
+  trainer = training.make_trainer(method, learner, pool, validation=validation)
+  state = jax.jit(training.Trainer.init)(trainer, KEY)
   student = jax.tree.map(lambda leaf: leaf[0], state.students)
   loss, after = trainer.method.objective(trainer.problem, state.policy, student, jax.random.key(5))
   lesson_key = jax.random.split(jax.random.key(5))[0]
@@ -135,13 +131,12 @@ def test_black_box_minimises_the_loss_on_validation_examples(x64):
 
 @pytest.mark.parametrize("horizon", [64, 256])
 def test_rematerialisation_needs_less_memory_and_changes_nothing(horizon):
-  learner, pool, target, starts = problem_of("softmax")
+  learner, pool, target, init_fn = problem_of("softmax")
 
   def compiled(segment):
-    trainer = training.make_unrolled(
-      learner, pool, target=target, starts=starts, horizon=horizon, students=4, hidden=(32, 32), segment=segment
-    )
-    state = jax.jit(trainer_.Trainer.start)(trainer, KEY)
+    method = training.Unrolled(horizon=horizon, students=4, hidden=(32, 32), segment=segment)
+    trainer = training.make_trainer(method, learner, pool, target=target, init_fn=init_fn)
+    state = jax.jit(training.Trainer.init)(trainer, KEY)
     keys = jax.random.split(KEY, 4)
     arguments = (trainer.problem, state.policy, state.students, keys)
     program = jax.jit(lambda *given: trainer.method.episode(*given)[0]).lower(*arguments).compile()
@@ -155,14 +150,14 @@ def test_rematerialisation_needs_less_memory_and_changes_nothing(horizon):
 
 
 def test_a_trained_teacher_beats_sgd_on_digits():
-  learner, pool, target, starts = digits.task()
+  learner, pool, target, init_fn = digits.task()
   policy, log = last.train_unrolled(
-    KEY, learner, pool, target=target, starts=starts, episodes=300, output=last.outputs.free()
+    KEY, learner, pool, target=target, init_fn=init_fn, episodes=300, output=last.outputs.free()
   )
   assert log.loss.shape == log.distance.shape == log.applied.shape == (300,)
   assert log.score is None
   assert np.all(log.applied)
-  gain = digits.gains(policy, learner, pool, target, starts, steps=300, batch_size=1)
+  gain = digits.gains(policy, learner, pool, target, init_fn, steps=300, batch_size=1)
   assert np.mean(gain) > 4 * np.std(gain, ddof=1) / np.sqrt(len(gain))
 
 
@@ -181,28 +176,28 @@ def test_a_trained_teacher_beats_sgd_on_digits():
     ({"optimizer": "adam"}, TypeError, "optimizer must be an optax transformation"),
     ({"output": "simplex"}, TypeError, r"output must come from last_jax.outputs"),
     ({"output": last.outputs.actions(np.eye(4))}, ValueError, "use train_reinforce"),
-    ({"error": last.rewards.accuracy()}, TypeError, "error must be rewards.distance"),
+    ({"reward": last.rewards.accuracy()}, TypeError, "reward must be rewards.distance"),
     ({"features": ("x", "y")}, ValueError, "features='y' is not known"),
     ({"features": ("x", "progress")}, ValueError, "needs a set of actions"),
     ({"features": ()}, ValueError, "features must name some of"),
-    ({"starts": 0.05}, TypeError, "starts must be a function of a key"),
-    ({"starts": lambda key: jnp.zeros(3)}, ValueError, r"starts\(key\) does not have the learner's parameters"),
+    ({"init_fn": 0.05}, TypeError, r"init_fn must be a function of \(key\)"),
+    ({"init_fn": lambda key: jnp.zeros(3)}, ValueError, r"init_fn\(key\) does not have the learner's parameters"),
     ({"target": jnp.zeros(3)}, ValueError, "target does not have the learner's parameters"),
     ({"validation": 3}, TypeError, "validation must be a last_jax.Pool"),
     ({"evaluate_every": 0}, ValueError, "evaluate_every must be"),
     ({"episodes": 0}, ValueError, "episodes must be"),
-    ({"horizons": 3}, TypeError, "horizons"),
+    ({"horizons": 3}, TypeError, r"train_unrolled\(\) got an unexpected keyword argument 'horizons': .* horizon"),
   ],
 )
 def test_bad_settings_are_named(settings, error, message):
-  learner, pool, target, starts = problem_of("softmax")
+  learner, pool, target, init_fn = problem_of("softmax")
   with pytest.raises(error, match=message):
-    last.train_unrolled(KEY, learner, pool, **({"target": target, "starts": starts} | settings))
+    last.train_unrolled(KEY, learner, pool, **({"target": target, "init_fn": init_fn} | settings))
 
 
-def test_black_box_refuses_what_needs_the_target():
+def test_a_black_box_refuses_features_and_rewards_of_the_target():
   learner, pool, _, _ = problem_of("softmax")
   with pytest.raises(ValueError, match="need a target"):
     last.train_unrolled(KEY, learner, pool, features=("x", "target"))
   with pytest.raises(ValueError, match="the distance needs a target"):
-    last.train_unrolled(KEY, learner, pool, error=last.rewards.distance())
+    last.train_unrolled(KEY, learner, pool, reward=last.rewards.distance())

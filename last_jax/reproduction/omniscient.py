@@ -1,0 +1,186 @@
+"""Learned teachers that know the target: a softmax learner, a network, and which labels policy gradient may choose."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import numpy as np
+
+from last_jax import constraints, target
+from last_jax.problem import Problem
+from last_jax.reproduction import methods, problems, results, trained
+from last_jax.reproduction.claims import Claim, Comparison
+from last_jax.reproduction.config import Figure, Method, Outcome, Size, Tell
+from last_jax.reproduction.methods import select
+from last_jax.reproduction.problems import InitFn
+from last_jax.reproduction.results import Distances
+from last_jax.reproduction.seeds import Students, time_steps
+from last_jax.tools.charts import Chart, Level
+
+
+def run_omniscient_linear(size: Size, tell: Tell) -> Outcome:
+  """All kinds of teachers by iteration and by wall time, at two batch sizes."""
+  problem, init_fn = problems.softmax_on_two_digits(size)
+  recipes = [
+    trained.unrolled(size.pick(2, 300, 1000)),
+    trained.unrolled(size.pick(2, 60, 1000), horizon=100, reset=0.8),
+    trained.policy_gradient(size.pick(2, 150, 1000)),
+  ]
+  learned = trained.train_all(problem, init_fn, recipes, size, tell)
+  students = trained.draw_students(init_fn, size)
+  levels = {"distance": [Level("no label teaches this", _unreachable(problem, students), floor=True)]}
+  charts: list[Chart] = []
+  claims: list[Claim] = []
+  for place, batch_size in enumerate(trained.batch_sizes(size)):
+    ways = [methods.sgd(), methods.imt(), methods.greedy(constraints.simplex()), *learned]
+    if batch_size > 1:  # A joint step of 128 soft labels is a problem of 128 unknowns: LAST would take too long.
+      ways = select(ways, "sgd", "imt", "learned")
+    records, together = trained.evaluate(
+      problem, students, ways, size, tell, 0.8 + 0.1 * place, batch_size=batch_size, metrics=("distance",),
+      runs=3 if batch_size == 1 else 1,
+    )  # fmt: skip
+    times: dict[str, Mapping[str, float]] = {f"{students.keys.size} students at once": together}
+    if batch_size == 1 or size.name == "full":
+      times = {"one student": _time_one(problem, students, ways, size, batch_size)} | times
+    axes = {f"seconds once compiled, {who}": seconds for who, seconds in times.items()}
+    charts += results.charts(ways, records, axes, levels=levels, suffix=f", batch size {batch_size}")
+    distances = Distances(records, problems.rounding_floor(problem))
+    claims += _omniscient_claims(distances, times, ways, f", batch size {batch_size}", trained.remark_on_training(size))
+  more = {"IMT": "one example in each step, at both batch sizes", "LAST": "at batch size 1 only"}
+  return Outcome(trained.describe(problem, students, size, recipes) | more, tuple(charts), tuple(claims))
+
+
+def _unreachable(problem: Problem, students: Students) -> float:
+  """Return the part of the distance that no labels change: the mean over the first students of four seeds."""
+  starts = [jax.tree.map(lambda leaf, seed=seed: leaf[seed, 0], students.params) for seed in range(len(students.keys))]
+  learner, x = problem.learner, problem.pool.x
+  return float(np.mean([target.unreachable_distance(learner, start, problem.target, x) for start in starts[:4]]))
+
+
+def _time_one(
+  problem: Problem, students: Students, ways: Sequence[Method], size: Size, batch_size: int
+) -> dict[str, float]:
+  """Return the median seconds per step of one student, by method."""
+  first = [
+    each._replace(teacher=jax.tree.map(lambda leaf: leaf[:1], each.teacher)) if each.family == "learned" else each
+    for each in ways
+  ]
+  seconds = time_steps(problem, students.first(), first, size.pick(3, 300, 300), batch_size)
+  return {key: float(np.median(values)) for key, values in seconds.items()}
+
+
+def _omniscient_claims(
+  distances: Distances, times: Mapping[str, Mapping[str, float]], ways: Sequence[Method], suffix: str, remark: str
+) -> list[Claim]:
+  nearer = distances.nearer
+  (sgd,), (imt,), learned = select(ways, "sgd"), select(ways, "imt"), select(ways, "learned")
+  unroll_20, unroll_100, gradient = learned
+  others = [each for each in ways if each is not imt]
+  return [
+    Claim(
+      f"Both kinds of learned teachers beat SGD{suffix}.",
+      [comparison for each in learned for comparison in distances.beats(each, sgd)],
+      remark,
+    ),
+    Claim(f"IMT is first by iteration{suffix}.", [nearer(imt, each) for each in others]),
+    *(
+      Claim(
+        f"IMT is last by time ({who}){suffix}.",
+        [distances.nearer_by_time(seconds, each, imt) for each in others],
+        remark="Wall time excludes compiling.",
+        because=_BY_TIME,
+      )
+      for who, seconds in times.items()
+    ),
+    Claim(f"Unrolling 100 steps is better than 20{suffix}.", [nearer(unroll_100, unroll_20)], remark),
+    Claim(
+      f"Policy gradient is ahead of unrolling{suffix}.",
+      [nearer(gradient, unroll_20), nearer(gradient, unroll_100)],
+      remark,
+    ),
+  ]
+
+
+_BY_TIME = (
+  "All examples of the pool are scored by one matrix product, so a step of IMT takes a few times as long as one of "
+  "SGD, not hundreds of times; where it is far ahead by iteration, it stays ahead by time. With larger pools that "
+  "changes."
+)
+
+
+def run_omniscient_mlp(size: Size, tell: Tell) -> Outcome:
+  """A network as the student, five digits."""
+  tell("fitting the target", 0.0)
+  problem, init_fn = problems.network_on_five_digits(size)
+  recipes, text = [trained.unrolled(size.pick(2, 100, 2000))], "Unrolling beats SGD"
+  return _beside_sgd(
+    size, tell, problem, init_fn, recipes, text, lambda distances, sgd, unrolling: distances.beats(unrolling, sgd)
+  )
+
+
+def run_action_space(size: Size, tell: Tell) -> Outcome:
+  """Policy gradient with five actions, and with their doubles as well."""
+  problem, init_fn = problems.softmax_on_two_digits(size)
+  episodes = size.pick(2, 150, 1000)
+  recipes = [trained.policy_gradient(episodes, five=True), trained.policy_gradient(episodes)]
+  text = "Augmented actions are better than plain ones"
+  return _beside_sgd(
+    size, tell, problem, init_fn, recipes, text, lambda distances, _, five, ten: [distances.nearer(ten, five)]
+  )
+
+
+def _beside_sgd(
+  size: Size,
+  tell: Tell,
+  problem: Problem,
+  init_fn: InitFn,
+  recipes: Sequence[trained.Recipe],
+  text: str,
+  compare: Callable[..., list[Comparison]],
+) -> Outcome:
+  """Train teachers and evaluate them beside SGD at both batch sizes, with one claim for each.
+
+  Args:
+    text: of the claim.
+    compare: `(distances, SGD, *trained methods) -> comparisons`.
+  """
+  ways = [methods.sgd(), *trained.train_all(problem, init_fn, recipes, size, tell)]
+  students = trained.draw_students(init_fn, size)
+  charts: list[Chart] = []
+  claims: list[Claim] = []
+  for place, batch_size in enumerate(trained.batch_sizes(size)):
+    settings = {"batch_size": batch_size, "metrics": ("distance",)}
+    records, _ = trained.evaluate(problem, students, ways, size, tell, 0.8 + 0.1 * place, **settings)
+    suffix = f", batch size {batch_size}"
+    charts += results.charts(ways, records, {}, suffix=suffix)
+    comparisons = compare(Distances(records, problems.rounding_floor(problem)), *ways)
+    claims.append(Claim(f"{text}{suffix}.", comparisons, trained.remark_on_training(size)))
+  return Outcome(trained.describe(problem, students, size, recipes), tuple(charts), tuple(claims))
+
+
+FIGURES = (
+  Figure(
+    "omniscient_linear",
+    "Learned teachers: softmax on MNIST 3/5",
+    "Figures 12 and 17",
+    "Networks trained to teach, beside greedy LAST, IMT and SGD, by iteration and by wall time (choose the x axis). "
+    "Part of the distance, marked in the chart, is the same for both classes and cannot be taught by any label.",
+    run_omniscient_linear,
+    12.0,
+  ),
+  Figure(
+    "omniscient_mlp",
+    "Learned teachers: a network on five digits",
+    "Figure 18",
+    "A network that is taught by another one, trained by unrolling 20 steps.",
+    run_omniscient_mlp,
+    7.0,
+  ),
+  Figure(
+    "action_space",
+    "Which labels policy gradient may choose from",
+    "Figure 19",
+    "Five labels on the simplex, and the same with their doubles, which make larger steps.",
+    run_action_space,
+    8.0,
+  ),
+)

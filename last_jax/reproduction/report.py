@@ -1,0 +1,150 @@
+"""The report on finished figures: verdicts on all claims, the page, and the files beside it."""
+
+import datetime
+import pathlib
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from last_jax import io, tools
+from last_jax.reproduction import storage
+from last_jax.reproduction.claims import FAILS, HOLDS, OPEN, TEST, Verdict, judge
+from last_jax.reproduction.config import Figure, Size
+from last_jax.reproduction.figures import FIGURES
+from last_jax.reproduction.storage import Stored
+from last_jax.tools.page import ClaimRow, Page, Section, write_page
+
+FILES = ("index.html", "claims.json", "curves.npz", "summary.json", "config.json")
+_TITLE = "Iterative teaching by label synthesis: the paper's figures and claims"
+_INTRODUCTION = (
+  "A teacher steers a learner to target parameters w* by choosing, in every iteration, the labels of random examples "
+  "(LAST, NeurIPS 2021). Every figure of the paper was made again with last_jax, and every claim was judged by the "
+  "results. Nothing was tuned for a claim to hold."
+)
+
+
+class Finding(NamedTuple):
+  """A claim of a figure with its verdict."""
+
+  figure: Figure
+  verdict: Verdict
+
+  def row(self) -> ClaimRow:
+    """Return the claim's row of the page."""
+    weakest = self.verdict.weakest
+    effect, interval = weakest.describe()
+    return ClaimRow(
+      figure=self.figure.name,
+      paper=self.figure.paper,
+      claim=self.verdict.claim.text,
+      effect=effect,
+      interval=interval,
+      seeds=weakest.seeds,
+      verdict=self.verdict.verdict,
+      explanation=self.verdict.explanation,
+    )
+
+  def entry(self) -> dict[str, Any]:
+    """Return the claim's entry of claims.json: the row, and every comparison in numbers."""
+    comparisons = [
+      each._asdict() | {"unit": each.unit.text, "ratio": each.unit.ratio, "verdict": each.verdict}
+      for each in self.verdict.estimates
+    ]
+    return self.row()._asdict() | {"comparisons": comparisons}
+
+
+def write_report(
+  out: pathlib.Path,
+  wanted: Sequence[Figure],
+  size: Size,
+  failures: Mapping[str, str],
+  config: Mapping[str, Any],
+  seconds: float,
+) -> list[Finding]:
+  """Write `FILES` from the files of the finished figures, and return the claims with their verdicts.
+
+  Args:
+    out: The folder that holds a folder of each finished figure.
+    wanted: The figures that must appear on the page. Others appear if they were finished with the same size and code.
+    size: Of all figures.
+    failures: By figure, the reason why it is missing.
+    config: The contents of config.json; "versions" among them.
+    seconds: The duration of this run.
+  """
+  stored = {name: storage.load(out / name, figure, size) for name, figure in FIGURES.items()}
+  finished = {name: each for name, each in stored.items() if each is not None}
+  findings = [Finding(FIGURES[name], judge(claim)) for name, each in finished.items() for claim in each.claims]
+  sections = [
+    _section(figure, finished.get(name), size, failures)
+    for name, figure in FIGURES.items()
+    if name in finished or figure in wanted
+  ]
+  arrays = {f"{name}/{key}": values for name, each in finished.items() for key, values in each.arrays.items()}
+  io.save_npz(out / "curves.npz", **arrays)
+  tools.write_json(out / "claims.json", [finding.entry() for finding in findings])
+  tools.write_json(out / "summary.json", _summarize(size, finished, findings, failures, seconds))
+  tools.write_json(out / "config.json", config)
+  versions = dict(config["versions"])
+  device = versions.pop("device")
+  facts = {
+    "date": f"{datetime.date.today():%Y-%m-%d}",
+    "command": _command(size),
+    "size": f"{size.name}, {size.seeds} seeds",
+    "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    "machine": f"{platform.machine()}, {device}",
+  }
+  rows = tuple(finding.row() for finding in findings)
+  write_page(out / "index.html", Page(_TITLE, _INTRODUCTION, facts, TEST, rows, tuple(sections)))
+  return findings
+
+
+def _summarize(
+  size: Size, finished: Mapping[str, Stored], findings: Sequence[Finding], failures: Mapping[str, str], seconds: float
+) -> dict[str, Any]:
+  verdicts = [each.verdict.verdict for each in findings]
+  return {
+    "size": size.name,
+    "seeds": size.seeds,
+    "verdicts": {name: verdicts.count(name) for name in (HOLDS, FAILS, OPEN)},
+    "figures": {name: {"seconds": each.seconds, "settings": each.settings} for name, each in finished.items()},
+    "failures": {name: last_line(failure) for name, failure in failures.items()},
+    "seconds": seconds,
+  }
+
+
+def last_line(failure: str) -> str:
+  """Return the line of a traceback that says what was wrong."""
+  return failure.strip().splitlines()[-1]
+
+
+def _section(figure: Figure, stored: Stored | None, size: Size, failures: Mapping[str, str]) -> Section:
+  head = (figure.name, figure.title, figure.paper, figure.shows)
+  if stored is None:
+    failure = failures.get(figure.name, "It was not finished: the same command resumes with it.")
+    return Section(*head, {}, _command(size, figure), failure=last_line(failure))
+  return Section(*head, stored.settings, _command(size, figure), stored.blocks)
+
+
+def _command(size: Size, figure: Figure | None = None) -> str:
+  """Return the command that makes a figure, or all of them, again."""
+  words = ["python -m launch.reproduce"]
+  words += [] if figure is None else [f"--figure={figure.name}"]
+  words += [f"--seeds={size.seeds}"]
+  words += [f"--{size.name}"] if size.name != "usual" else []
+  words += [f"--seed={size.seed}"] if size.seed else []
+  words += ["--mnist_folder=FOLDER"] if size.mnist_folder else []
+  return " ".join(words)
+
+
+def make_table(findings: Sequence[Finding]) -> Any:
+  """Return the claims as a table of rich."""
+  from rich import box
+  from rich.table import Table
+
+  table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+  for column in ("figure", "claim", "effect", "95 % interval", "seeds", "verdict"):
+    table.add_column(column, overflow="fold")
+  for finding in findings:
+    row = finding.row()
+    table.add_row(row.figure, row.claim, row.effect, row.interval, str(row.seeds), row.verdict)
+  return table

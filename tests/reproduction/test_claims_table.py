@@ -1,0 +1,60 @@
+"""The table of claims in Markdown, and that of the README."""
+
+import json
+import pathlib
+
+import pytest
+
+from last_jax.reproduction import claims_table
+from last_jax.reproduction.claims import FAILS, HOLDS, OPEN
+
+ROOT = pathlib.Path(__file__).parents[2]
+CLAIMS = [
+  {"figure": "lsr", "claim": "LAST wins.", "effect": "3 times nearer", "interval": "2 to 4", "verdict": HOLDS},
+  {"figure": "lsr", "claim": "It reaches w* | soon", "effect": "-", "interval": "", "verdict": FAILS, "seeds": 20},
+  {"figure": "theory", "claim": "x_1 < x_2.", "effect": "1 %", "interval": "0 to 2", "verdict": OPEN},
+]
+
+
+def test_table():
+  lines = claims_table.make_markdown(CLAIMS).splitlines()
+  assert lines[0] == "Of 3 claims 1 hold, 1 do not hold, 1 are not resolved."
+  assert lines[1:4] == ["", "| figure | claim | effect | 95 % interval | verdict |", "|---|---|---|---|---|"]
+  assert lines[4:] == [
+    "| `lsr` | LAST wins | 3 times nearer | 2 to 4 | holds |",
+    r"|  | It reaches w\* \| soon | - |  | **does not hold** |",
+    r"| `theory` | x\_1 \< x\_2 | 1 % | 0 to 2 | *not resolved* |",
+  ]
+
+
+def test_unknown_verdicts_are_refused():
+  with pytest.raises(ValueError, match="perhaps"):
+    claims_table.make_markdown([CLAIMS[0] | {"verdict": "perhaps"}])
+
+
+def test_only_the_text_between_the_markers_changes(tmp_path, capsys):
+  (tmp_path / "claims.json").write_text(json.dumps(CLAIMS), encoding="utf-8")
+  document = tmp_path / "README.md"
+  document.write_text(f"# Title\n\n{claims_table.BEGIN}\nold\n{claims_table.END}\n\nThe rest.\n", encoding="utf-8")
+  for _ in range(2):  # Writing it again changes nothing.
+    claims_table.main([str(tmp_path / "claims.json"), str(document)])
+    markdown = claims_table.make_markdown(CLAIMS)
+    expected = f"# Title\n\n{claims_table.BEGIN}\n{markdown}\n{claims_table.END}\n\nThe rest.\n"
+    assert document.read_text(encoding="utf-8") == expected
+  assert str(document) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  "text",
+  ["", claims_table.BEGIN, f"{claims_table.END}{claims_table.BEGIN}", 2 * (claims_table.BEGIN + claims_table.END)],
+)
+def test_documents_without_the_two_markers_are_refused(text):
+  with pytest.raises(ValueError, match="once each"):
+    claims_table.replace_table(text, "table")
+
+
+def test_the_readme_has_the_committed_claims():
+  claims = json.loads((ROOT / "docs" / "claims.json").read_text(encoding="utf-8"))
+  readme = (ROOT / "README.md").read_text(encoding="utf-8")
+  written = claims_table.replace_table(readme, claims_table.make_markdown(claims))
+  assert written == readme, "run: python -m last_jax.reproduction.claims_table docs/claims.json README.md"

@@ -1,0 +1,164 @@
+"""The results page as a file: its numbers, its texts, and its errors."""
+
+import html.parser
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+
+from last_jax import tools
+from last_jax.tools import Chart, Line, Picture
+from last_jax.tools import page as pages
+from tests.tools.some_page import BY_STEP, NASTY, STYLED, as_array, charts_of, some_frames, some_lines
+
+
+class Reader(html.parser.HTMLParser):
+  """A parsed file: elements with their attributes, texts, scripts and styles."""
+
+  def __init__(self, text):
+    super().__init__()
+    self.elements, self.texts, self.scripts, self.styles, self.open = [], [], [], [], ""
+    self.feed(text)
+
+  def handle_starttag(self, tag, attributes):
+    self.elements.append((tag, dict(attributes)))
+    self.open = tag
+    if tag in ("script", "style"):
+      (self.scripts if tag == "script" else self.styles).append("")
+
+  def handle_endtag(self, tag):
+    self.open = ""
+
+  def handle_data(self, data):
+    if self.open == "script":
+      self.scripts[-1] += data
+    elif self.open == "style":
+      self.styles[-1] += data
+    else:
+      self.texts.append(data)
+
+
+@pytest.fixture(scope="module")
+def read(path):
+  return Reader(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def embedded(read):
+  return json.loads(read.scripts[0], parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+class TestFile:
+  def test_numbers_are_means_and_intervals(self, contents, embedded):
+    for anchor, place, chart in charts_of(contents):
+      drawn = embedded["sections"][anchor][place]
+      assert (drawn["title"], drawn["label"], drawn["log"]) == (chart.title, chart.label, chart.log)
+      assert [tuple(level) for level in drawn["levels"]] == list(chart.levels)
+      for line, numbers in zip(chart.lines, drawn["lines"], strict=True):
+        mean, half_width = tools.mean_interval(line.values)
+        with np.errstate(over="ignore"):
+          log_low, log_high = tools.interval_ends(mean, half_width, log=True)
+        expected = {"mean": mean, "low": mean - half_width, "high": mean + half_width}
+        for name, values in (expected | {"log_low": log_low, "log_high": log_high}).items():
+          values = np.where(np.isfinite(values), values, np.nan)
+          # Half a unit in the sixth digit.
+          np.testing.assert_allclose(as_array(numbers[name]), values, rtol=5e-6, atol=1e-12, err_msg=name)
+        assert list(numbers["axes"]) == list(line.axes)
+        for name, axis in line.axes.items():
+          np.testing.assert_allclose(numbers["axes"][name], axis, rtol=5e-6)
+
+  def test_numbers_are_short_and_steps_whole(self, embedded):
+    first = embedded["sections"]["figure-lsr"][0]["lines"][0]
+    assert all(isinstance(step, int) for step in first["axes"][BY_STEP])
+    assert max(len(f"{number:.15g}".lstrip("0.").replace(".", "")) for number in first["mean"]) <= 6
+
+  def test_difficult_numbers(self, embedded):
+    odd = embedded["sections"]["figure-moons"][1]["lines"][0]
+    assert odd["mean"] == [1, 0.55, None, -0.05, None, 2e300]
+    assert odd["log_low"][3] is None  # Not on a log axis.
+
+  def test_looks_are_those_of_the_methods(self, embedded):
+    lines = {line["name"]: line for line in embedded["sections"]["figure-lsr"][0]["lines"]}
+    assert lines["SGD"] | {"color": "#000000", "dash": "solid", "symbol": "circle"} == lines["SGD"]
+    assert lines["IMT"]["dash"] == "20px,5px"
+    assert lines["LAST (simplex)"]["symbol"] == "triangle-up"
+
+  def test_every_marker_has_a_symbol(self, contents, tmp_path):
+    methods = [*STYLED.values(), *(("other", place) for place in range(100))]
+    lines = tuple(Line(str(n), np.ones((2, 1)), {BY_STEP: np.zeros(1)}, *look) for n, look in enumerate(methods))
+    section = contents.sections[2]._replace(blocks=(Chart("Looks", "y", lines),))
+    pages.write_page(tmp_path / "page.html", contents._replace(sections=(section,)))
+    data = json.loads(Reader((tmp_path / "page.html").read_text(encoding="utf-8")).scripts[0])
+    assert all(line["symbol"] for line in data["sections"]["figure-looks"][0]["lines"])
+
+  def test_labels(self, contents, embedded):
+    frames = contents.sections[1].blocks[0]
+    drawn = embedded["sections"]["figure-moons"][0]
+    assert [[int(label) for label in labels] for labels in drawn["labels"]] == frames.labels.tolist()
+    np.testing.assert_allclose(drawn["boundaries"], frames.boundaries, rtol=5e-6)
+
+  def test_texts_are_texts(self, read, embedded):
+    assert len(read.scripts) == 3
+    assert "</" not in read.scripts[0]
+    assert embedded["sections"]["figure-lsr"][0]["lines"][3]["name"] == NASTY
+    assert not any(tag == "b" for tag, _ in read.elements)
+    text = " ".join(" ".join(read.texts).split())
+    for part in ("Results", "Introduction", "Regression", "First.", "Nearer.", "Since", "ValueError:", "Accuracy"):
+      assert f"{part} {NASTY}" in text
+    assert next(attributes["alt"] for tag, attributes in read.elements if tag == "img") == f"Grey {NASTY}"
+
+  def test_nothing_points_to_the_network(self, read):
+    for tag, attributes in read.elements:
+      for name in ("src", "href", "srcset", "action", "data", "poster"):
+        assert attributes.get(name, "#").startswith(("#", "data:")), (tag, attributes[name])
+    assert not any(re.search(r"@import|url\(", style) for style in read.styles)
+
+  def test_verdicts_are_counted_and_linked(self, read):
+    text = " ".join(read.texts)
+    assert all(count in text for count in ("1 holds", "1 does not hold", "1 not resolved"))
+    ids = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [attributes["href"] for tag, attributes in read.elements if tag == "a"]
+    assert links.count("#figure-lsr") == 2  # From the claim, and from the contents.
+    assert "#figure-nowhere" not in links
+    assert {link[1:] for link in links} <= set(ids)
+
+  def test_is_written_whole(self, path, contents, tmp_path, monkeypatch):
+    target = tmp_path / "page.html"
+    target.write_text("before")
+
+    def half(self, text, **settings):
+      self.write_bytes(text[:100].encode())
+      raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+      patch.setattr(type(target), "write_text", half)
+      with pytest.raises(OSError, match="disk full"):
+        pages.write_page(target, contents)
+    assert target.read_text() == "before"
+    pages.write_page(target, contents)
+    assert target.read_bytes() == path.read_bytes()  # The same contents give the same file.
+    assert os.listdir(tmp_path) == ["page.html"]
+
+  def test_contents_that_do_not_fit_are_refused(self, path, contents, picture, tmp_path):
+    def refused(match, **changes):
+      with pytest.raises(ValueError, match=match):
+        pages.write_page(tmp_path / "page.html", contents._replace(**changes))
+
+    def with_block(block):
+      return {"sections": (contents.sections[0]._replace(blocks=(block,)),)}
+
+    line = some_lines()[0]
+    refused("verdicts must be", claims=(contents.claims[0]._replace(verdict="perhaps"),))
+    refused("different names", sections=contents.sections[:1] * 2)
+    refused(r"shape must be \[41\]", **with_block(Chart("A", "y", (line._replace(axes={BY_STEP: np.ones(3)}),))))
+    refused(r"\[seeds, records\]", **with_block(Chart("A", "y", (line._replace(values=np.ones(3)),))))
+    refused(r"\[seeds, records\]", **with_block(Chart("A", "y", (line._replace(axes={}),))))
+    refused("must have a line", **with_block(Chart("A", "y", ())))
+    refused("0 or 1", **with_block(some_frames()._replace(truth=np.full(60, 2))))
+    refused(r"boundaries: the shape must be \[4, 3\]", **with_block(some_frames()._replace(boundaries=np.ones((4, 2)))))
+    (tmp_path / "photo.png").write_text("no picture")
+    refused("not a PNG file", **with_block(Picture("A", tmp_path / "photo.png", "")))
+    assert os.listdir(tmp_path) == ["photo.png"]
