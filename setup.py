@@ -1,10 +1,13 @@
 """Packaging of last_jax."""
 
 import pathlib
+import re
 
 from setuptools import find_packages, setup
 
 HERE = pathlib.Path(__file__).parent
+# Read, not imported: importing the package needs JAX, which may not be installed yet.
+VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "last_jax" / "__init__.py").read_text(encoding="utf-8"), re.M)[1]
 
 CORE = [
   "jax>=0.10",
@@ -17,7 +20,6 @@ CORE = [
   "numpy>=2.0",
   "matplotlib>=3.8",  # The launchers draw PNG curves.
   "rich>=13.0",  # The launchers show progress and tables.
-  "scikit-learn>=1.4",  # Half moons.
   "scipy>=1.15",  # Confidence intervals and bootstrap of the report.
   "plotly>=6.0",  # The page of launch.reproduce carries its script.
 ]
@@ -27,6 +29,7 @@ TEST = [
   "pytest-xdist>=3.5",
   "hypothesis>=6.100",
   "cvxpy>=1.5",
+  "scikit-learn>=1.4",  # Half moons and logistic regressions are compared with its own.
   "playwright>=1.40",  # Drives Debian's chromium, or any other on the PATH.
   "ruff>=0.6",
   "mypy>=1.10",
@@ -34,26 +37,27 @@ TEST = [
 
 setup(
   name="last_jax",
-  version="0.1.0",
+  version=VERSION,
   description="Iterative teaching by label synthesis: exact greedy labels for any learner, in JAX.",
   long_description=(HERE / "README.md").read_text(encoding="utf-8"),
   long_description_content_type="text/markdown",
   license="Apache-2.0",
   python_requires=">=3.11",
-  packages=find_packages(include=["last_jax", "last_jax.*", "launch", "launch.*", "benchmarks", "benchmarks.*"]),
+  # The commands live in launch/, and are installed inside the package: no top-level name but our own reaches others.
+  packages=[*find_packages(include=["last_jax", "last_jax.*"]), "last_jax.launch"],
+  package_dir={"last_jax.launch": "launch"},
   package_data={
-    "benchmarks.baselines": ["*.c"],
     "last_jax": ["py.typed"],
     "last_jax.data": ["*.npz", "*.md"],
-    "last_jax.report": ["assets/*"],
+    "last_jax.tools": ["assets/*"],
   },
   install_requires=CORE,
   extras_require={"test": TEST, "bench": BENCH},
   entry_points={
     "console_scripts": [
-      "last-reproduce=launch.reproduce:run",
-      "last-teach=launch.teach:run",
-      "last-train-teacher=launch.train_teacher:run",
+      "last-reproduce=last_jax.launch.reproduce:run",
+      "last-teach=last_jax.launch.teach:run",
+      "last-train-teacher=last_jax.launch.train_teacher:run",
     ]
   },
 )

@@ -1,109 +1,137 @@
-"""What all commands share: flags of their own, help in the order the flags were defined in, errors in one line."""
+"""Running a command: parsing its flags, help in the order of definition, errors in one line, exit statuses."""
 
 import contextlib
 import os
-import shlex
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 from absl import flags
 
-from last_jax import devices, report
+from last_jax import devices
 
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 
+# Messages of JAX and Gloo where the connection to another process broke. Out of memory, as others, is not among them.
+_CONNECTION_LOST = re.compile(
+  r"^(UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED|CANCELLED)\b|connection (reset|closed|refused)|socket closed|broken pipe|"
+  r"timed out",
+  re.IGNORECASE,
+)
+
 
 class UsageError(Exception):
-  """What the user asked for cannot be done. The message is for the user."""
+  """A request that cannot be carried out. The message is shown to the user, without a traceback."""
 
 
 @contextlib.contextmanager
-def user_errors() -> Iterator[None]:
-  """Turns the errors that bad input raises into UsageErrors. Nothing else but taking in input belongs inside."""
+def user_errors(flag_of: Mapping[str, str] | None = None) -> Iterator[None]:
+  """Turn errors that bad input raises into UsageErrors. Only code that reads and checks input belongs inside.
+
+  Args:
+    flag_of: the flag of each argument of the functions called inside, where they differ: a message of the library that
+      begins with the name of an argument begins with its flag instead.
+  """
   try:
     yield
   except (ValueError, TypeError, OSError) as error:
-    raise UsageError(str(error)) from error
+    message = str(error)
+    argument = re.match(r"\w+", message)
+    if flag_of and argument and argument[0] in flag_of:
+      message = f"--{flag_of[argument[0]]}{message[argument.end() :]}"
+    raise UsageError(message) from error
+
+
+@contextlib.contextmanager
+def naming(flag: str, value: Any) -> Iterator[None]:
+  """Put a flag and its value in front of the messages of errors that are raised inside."""
+  try:
+    yield
+  except (ValueError, TypeError, OSError) as error:
+    raise ValueError(f"--{flag}={value}: {error}") from error
 
 
 def run_command(
-  main: Callable[[flags.FlagValues], int], flag_values: flags.FlagValues, documentation: str, arguments: Sequence[str]
+  main: Callable[[Any], int], flag_values: flags.FlagValues, documentation: str, arguments: Sequence[str]
 ) -> int:
-  """Parses the flags and calls `main` with them.
+  """Parse the flags and call `main` with them.
 
   Args:
-    main: gives the exit status.
-    flag_values: the command's own flags. Not absl's global ones: two commands may have flags of the same name.
+    main: returns the exit status.
+    flag_values: the command's own flags, not absl's global ones: two commands may have flags of the same name.
     documentation: printed above the flags by --help.
     arguments: as `sys.argv`, the command's name first.
 
   Returns:
     The exit status: 2 after an error of the user's, 130 after Ctrl-C.
   """
-  flags.DEFINE_boolean("help", False, "Show this.", short_name="h", flag_values=flag_values)
+  flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=flag_values)
   for stream in (sys.stdout, sys.stderr):
     if hasattr(stream, "reconfigure"):
-      stream.reconfigure(errors="replace")  # Rather a question mark in a table than a crash at the end of a run.
+      stream.reconfigure(errors="replace")  # A question mark in a table is better than a crash at the end of a run.
   try:
     _parse(flag_values, arguments)
     if flag_values["help"].value:
       print(_help(documentation, flag_values))
-      return 0
-    return _leave(main(flag_values))
+      status = 0
+    else:
+      status = main(flag_values)
+    sys.stdout.flush()  # Here, where a closed pipe can be handled, and not when Python exits.
+    return _leave(status)
   except UsageError as error:
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
     return _leave(USAGE_ERROR)
   except KeyboardInterrupt:
     print("stopped", file=sys.stderr)
     return _leave(INTERRUPTED)
+  except BrokenPipeError:
+    _discard_output()
+    return _leave(FAILED)
   except Exception as error:
-    if not _was_left(error):
+    if not jax.distributed.is_initialized():
       raise
-    what = str(error).strip().splitlines()[0]
-    print(f"error: another process of this run was lost; what was finished or saved is kept ({what})", file=sys.stderr)
+    if _is_connection_lost(error):
+      reason = str(error).strip().splitlines()[0]
+      print(f"error: another process of this run was lost; saved states stay ({reason})", file=sys.stderr)
+    else:
+      traceback.print_exc()
     return _leave(FAILED)
 
 
-def _was_left(error: Exception) -> bool:
-  """Whether another process of the run was lost. What is raised depends on when it is noticed."""
-  return jax.distributed.is_initialized() and (isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error))
-
-
-def _leave(status: int) -> int:
-  """The status to exit with. One of several processes goes at once: JAX would have it wait for the others."""
-  if status and jax.distributed.is_initialized():
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-  return status
-
-
-@contextlib.contextmanager
-def prepared(flag_values: flags.FlagValues, prepare: Callable[[flags.FlagValues], Any]) -> Iterator[tuple[Any, Any]]:
-  """Gives what `prepare` makes of the flags, once its notes are shown, and a console; in float64 if --x64 says so.
-
-  The devices must have been started: see `where.start`.
-  """
-  console = make_console()
-  with jax.enable_x64(True) if flag_values.x64 else contextlib.nullcontext():
-    with user_errors():
-      setup = prepare(flag_values)
-    for note in setup.notes:
-      console.print(f"note: {note}", markup=False, soft_wrap=True)
-    yield setup, console
-
-
 def make_console() -> Any:
-  """A rich console that does not fold tables when nobody is watching."""
+  """Return a rich console that does not fold tables where the output is no terminal."""
   from rich.console import Console
 
   quiet = not devices.is_first()
   console = Console(highlight=False, quiet=quiet)
   return console if console.is_terminal else Console(highlight=False, quiet=quiet, width=160)
+
+
+def _is_connection_lost(error: Exception) -> bool:
+  """Whether an error says that another process of the run was lost. Its type depends on when that is noticed."""
+  from_gloo = "Gloo" in str(error)
+  return (isinstance(error, jax.errors.JaxRuntimeError) or from_gloo) and bool(_CONNECTION_LOST.search(str(error)))
+
+
+def _leave(status: int) -> int:
+  """Return the exit status. After an error in one of several processes, exit at once: JAX would wait for the others."""
+  if status and jax.distributed.is_initialized():
+    with contextlib.suppress(BrokenPipeError):
+      sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+  return status
+
+
+def _discard_output() -> None:
+  """Send further output nowhere: its reader is gone, as `head` is after ten lines."""
+  with contextlib.suppress(OSError, ValueError):  # Where the output is not a file.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
@@ -129,42 +157,3 @@ def _head(flag: Any) -> str:
   if flag.boolean:
     return f"--[no]{flag.name} (on unless --no{flag.name})" if flag.default else f"--{flag.name}"
   return f"--{flag.name}" if flag.default is None else f"--{flag.name}={flag.default_as_str.strip(chr(39))}"
-
-
-def repeat_command(
-  module: str, flag_values: flags.FlagValues, settled: dict[str, Any], only: Collection[str] | None = None
-) -> list[str]:
-  """The words of a command line that does the same again, even if defaults change.
-
-  Args:
-    module: what follows `python -m`.
-    flag_values: the command's flags.
-    settled: by flag, the values that were chosen in place of flags left out.
-    only: the flags that the command has; all unless given.
-  """
-  words = ["python", "-m", module]
-  for name in flag_values:
-    if name in ("help", "h") or (only is not None and name not in only):
-      continue
-    value = settled.get(name, flag_values[name].value)
-    if value is None:
-      continue
-    if isinstance(value, bool):
-      words.append(f"--{name}" if value else f"--no{name}")
-    elif isinstance(value, (list, tuple)):
-      words.append(f"--{name}={','.join(map(str, value))}")
-    else:
-      words.append(f"--{name}={value!r}" if isinstance(value, float) else f"--{name}={value}")
-  return words
-
-
-def make_config(
-  module: str, flag_values: flags.FlagValues, settled: dict[str, Any], data_facts: dict[str, Any]
-) -> dict[str, Any]:
-  """The content of config.json: enough to run it again."""
-  return {
-    "command": shlex.join(repeat_command(module, flag_values, settled)),
-    "flags": {name: flag_values[name].value for name in flag_values if name not in ("help", "h")} | settled,
-    "data": data_facts,
-    "versions": report.versions(),
-  }

@@ -5,7 +5,7 @@
       LAST (chosen labels: --teacher=greedy) and mixed teaching (both), with labels from each of three sets.
 
   python -m launch.teach --teacher=sgd,greedy --constraint=magnitude:0.5,magnitude:2,none --dataset=regression
-      How far labels may stray from the truth, and what that buys.
+      How far labels may lie from the truth, and what that gains.
 
   python -m launch.teach --dataset=mnist --digits=1,2,3 --learner=mlp --hidden=32 --batch_size=4 --students=5
       A network on three digits of MNIST (a subset comes with the package).
@@ -19,183 +19,309 @@
       --nobias --learning_rate=5e-4 --start_near=0.05
       A teacher that launch.train_teacher has trained, beside others, by iteration and by wall time.
 
-  python -m launch.teach --dataset=half_moons --learning_rate=1e-4 --steps=100000 --students=10
-      The paper's own rate, for those who can wait.
+  python -m launch.teach --learning_rate=1e-4 --steps=100000 --students=10 --out=runs/paper [--resume]
+      The paper's own rate, which takes longer. Stopped or killed, it continues with --resume, to the same results.
 
 Every method teaches the same students from the same random examples. Into --out go curves.png (by iteration),
 time.png (by wall time), curves.npz (arrays METHOD/distance, METHOD/objective, METHOD/accuracy, [students, records],
-and step), summary.json, config.json (with the command that repeats the run) and, with
---lessons, lessons.npz. Ctrl-C keeps the methods that are finished.
+and step), summary.json, config.json (with the command that repeats the run), state/ (for --resume) and, with
+--lessons, lessons.npz. After Ctrl-C the files hold the methods that are finished.
 """
 
+import contextlib
+import functools
+import hashlib
 import os
+import pathlib
 import sys
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from absl import flags
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
 
-from last_jax import devices
-from launch import command, problem, where
-from launch.chunks import Taught, teach_in_chunks
-from launch.progress import make_progress
-from launch.teach_methods import TEACHERS
-from launch.teach_output import make_table, summarize, write_files
-from launch.teach_setup import Setup, prepare
+import last_jax as last
+from last_jax import checks, devices, loop, teaching, tools
+from last_jax.io import save_npz
+from last_jax.tools.chunks import Timed, chunk_length
 
+from . import command, flags, methods, output, problem
+from .folder import Folder, make_config
+from .methods import Method
+from .output import Taught, say
+from .states import Course, to_arrays
+
+FILES = ("config.json", "curves.npz", "summary.json", "curves.png", "time.png", "lessons.npz")
+_MAX_PARAMETERS = 500  # For which the unreachable distance is computed: its cost grows with their number cubed.
 _RATES = (
-  f"Unless given: {', '.join(f'{rate:g} for {name}' for name, rate in problem.LEARNING_RATES.items())}, "
-  f"{problem.FILE_LEARNING_RATE:g} for a file, at which methods part within the default number of steps. The paper has "
-  "1e-4 for half moons and gaussian, 1e-3 for regression and MNIST, and many more steps."
+  f"Default: {', '.join(f'{rate:g} for {name}' for name, rate in problem.LEARNING_RATES.items())}, "
+  f"{problem.FILE_LEARNING_RATE:g} for a file, at which methods separate within the default number of steps. The paper "
+  "has 1e-4 for half moons and gaussian, 1e-3 for regression and MNIST, and many more steps."
 )
 
 
-def make_flags() -> flags.FlagValues:
-  """The flags of this command, with values of their own: nothing is global, nothing is parsed at import."""
-  values = flags.FlagValues()
-
-  def define(kind: Any, name: str, default: Any, explanation: str, **settings: Any) -> None:
-    kind(name, default, help=explanation, flag_values=values, **settings)
-
-  whole, real, text, several = flags.DEFINE_integer, flags.DEFINE_float, flags.DEFINE_string, flags.DEFINE_list
-  switch = flags.DEFINE_boolean
+def make_flags() -> flags.Flags:
+  """Return the flags of this command."""
+  values = flags.Flags()
   problem.define_flags(values, dataset="half_moons", learner=None, bias=True, learning_rate=_RATES)
-  define(
-    several, "teacher", ["sgd", "imt", "greedy", "mixed"],
-    f"Who teaches, one or more of {', '.join(TEACHERS)}. sgd: random examples, true labels. imt: the example of the "
-    "pool that helps most, true label. greedy: LAST, random examples, the label that helps most. mixed: both chosen. "
-    "planner: as greedy, several steps ahead. "
-    "distillation: labels of a pretrained model, which here is the target itself. policy: labels of a network that "
-    "launch.train_teacher has trained (--policy).",
-  )  # fmt: skip
-  define(
-    several, "constraint", None,
-    "Which labels greedy, mixed and planner may give, one curve for each: none (any numbers), one_hot (classes), "
-    "simplex (soft labels), simplex:R (soft, within R of the truth), magnitude:R (within R of the truth), "
-    "magnitude:R:P (in the norm P: 1, 2 or inf), magnitude:R:P:prediction (of what the student predicts). Unless "
-    "given: one_hot,simplex,none for classes; magnitude:0.5,magnitude:1,magnitude:2,none for numbers.",
-  )  # fmt: skip
-  define(
-    text, "policy", None, "policy: the folder that launch.train_teacher wrote, or a file that last_jax.save_policy did."
-  )
-  define(
-    whole, "horizon", 4, "planner: for how many steps labels are chosen at once; their examples are drawn ahead.",
-    lower_bound=1,
-  )  # fmt: skip
-  define(switch, "joint", False, "mixed: choose example and label together, rather than the example first.")
-  define(real, "mu", 0.9, "label_smoothing: the share of the true label.")
-  define(real, "temperature", 1.0, "distillation: more is softer.")
-  define(whole, "steps", 400, "Iterations.", lower_bound=1)
-  define(whole, "students", 20, "Learners that each method teaches; means and bands are over them.", lower_bound=1)
-  define(whole, "batch_size", 1, "Examples shown in an iteration.", lower_bound=1)
-  define(
-    whole, "record_every", None, "Iterations between records. Unless given: about 100 records in all.", lower_bound=1
-  )
-  define(real, "tolerance", None, "Report also the hitting time: the first iteration with a distance of at most this.")
-  define(switch, "lessons", False, "Write what was shown, iteration by iteration, into lessons.npz.")
-  define(
-    real, "init_scale", 1.0,
+  methods.define_flags(values)
+  values.whole("steps", 400, "Number of iterations.")
+  values.whole("students", 20, "Number of learners that each method teaches; means and bands are over them.")
+  values.whole("batch_size", 1, "Number of examples shown in an iteration.")
+  values.whole("record_every", None, "Iterations between two records. Default: about 100 records in all.")
+  values.real("tolerance", None, "Report the hitting time too: the first iteration with a distance of at most this.")
+  values.switch("lessons", False, "Write the curriculum, iteration by iteration, into lessons.npz.")
+  values.real(
+    "init_scale", 1.0,
     "Students start at the learner's random parameters times this (0: at zero), unless the file has init.",
   )  # fmt: skip
-  define(
-    real, "start_near", None, "Students start at the target plus N(0, this^2), as the paper's students of policies do."
-  )
-  define(
-    whole,
-    "seed",
-    0,
-    "Of synthetic data, starts and examples. Same seed, same numbers.",
-    lower_bound=0,
-    upper_bound=2**31 - 1,
-  )
-  define(
-    text, "out", os.path.join("runs", "teach"), "Folder for the run's files; those of an earlier run are replaced."
-  )
-  define(switch, "x64", False, "Compute in float64.")
-  where.define_flags(values, "one for each core, as far as there are students")
+  values.real("start_near", None, "Students start at the target plus N(0, this^2), as the paper's do for policies.")
+  flags.define_run(values, os.path.join("runs", "teach"))
+  flags.define_devices(values, "one for each core, but not more than there are students")
   return values
 
 
 def main(arguments: Sequence[str]) -> int:
-  """Runs the command with arguments as in `sys.argv`; gives the exit status."""
+  """Run the command with arguments as in `sys.argv`; return the exit status."""
   return command.run_command(_teach, make_flags(), __doc__ or "", arguments)
 
 
 def run() -> int:
-  """The installed command, `last-teach`."""
+  """Run the installed command, `last-teach`."""
   return main(sys.argv)
 
 
-def _teach(values: flags.FlagValues) -> int:
-  mesh = where.start(values, cpu_devices=min(values.students, devices.num_cores()))
-  with command.prepared(values, lambda values: prepare(values, mesh)) as (setup, console):
-    taught, failure = _teach_all(setup, console)
-    if isinstance(failure, Exception) and not taught:
-      raise failure
-    if not taught:
-      console.print("stopped before any method was finished: nothing was written")
-      return command.INTERRUPTED
-    if devices.is_first():
-      config = command.make_config("launch.teach", values, setup.settled, setup.data_facts)
-      summary = summarize(setup, taught, interrupted=failure is not None)
-      written = write_files(values.out, setup, taught, summary, config)
-      _show(summary, len(setup.methods), written, console)
+class Setup(NamedTuple):
+  """Everything that a run needs, checked."""
+
+  title: str
+  problem: last.Problem
+  keys: jax.Array  # [students]
+  params: Any  # The students' starts, with a leading [students] axis.
+  steps: int
+  settings: dict[str, Any]  # Of `last.run`.
+  methods: dict[str, Method]  # By their names in files.
+  certificates: dict[str, Any]  # By method, a `last.Certificate` without numbers, or None.
+  target_facts: dict[str, Any]
+  folder: Folder
+  config: dict[str, Any]
+  notes: list[str]
+
+
+def _teach(values: flags.Flags) -> int:
+  mesh = flags.start_devices(values, cpu_devices=min(values.students, devices.num_cores()))
+  console = command.make_console()
+  with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
+    with command.user_errors():
+      setup = _prepare(values, mesh)
+    for note in setup.notes:
+      say(console, f"note: {note}")
+    setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite)
+    taught, failure = _teach_all(setup, values, console)
+    if taught and devices.is_first():
+      _write(setup.folder.path, setup, taught, console, interrupted=failure is not None)
   if isinstance(failure, Exception):
     raise failure
+  if failure is not None:
+    say(console, f"stopped: {len(taught)} of {len(setup.methods)} methods are finished; --resume continues")
   return 0 if failure is None else command.INTERRUPTED
 
 
-def _show(summary: dict[str, Any], num_methods: int, written: list[str], console: Any) -> None:
-  """What came out, what stopped it, and where it was written."""
-  console.print(make_table(summary))
-  for line in _remarks(summary):
-    console.print(line, markup=False, soft_wrap=True)
-  if summary["interrupted"]:
-    console.print(f"stopped: {len(summary['methods'])} of {num_methods} methods were finished and are kept")
-  console.print("wrote " + ", ".join(written), markup=False, soft_wrap=True)
+# --- From flags to a setup.
 
 
-def _teach_all(setup: Setup, console: Any) -> tuple[dict[str, Taught], BaseException | None]:
-  """What was finished, and what stopped the rest: Ctrl-C or an error."""
-  taught: dict[str, Taught] = {}
-  room = setup.classroom
+def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
+  """Check the flags and prepare everything up to the first step. Errors name the flag."""
+  for name in ("init_scale", "start_near", "checkpoint_seconds"):
+    if values[name].value is not None:
+      checks.check_not_negative(f"--{name}", values[name].value)
+  if values.tolerance is not None:
+    checks.check_positive("--tolerance", values.tolerance)
+  given = problem.read(values)
+  dataset, learner = given.dataset, given.learner
+  methods.build(values, learner, None)  # Raises before the target is fitted, which can take long.
+  idle = [*problem.find_idle(values, given), *methods.find_idle(values)]
+  idle += ["init_scale"] * (dataset.init is not None or values.start_near is not None)
+  idle += ["start_near"] * (dataset.init is not None)
+  record_every = values.record_every or max(1, values.steps // 100)
+  settled: dict[str, Any] = {
+    "learning_rate": given.learning_rate,
+    "learner": given.learner_name,
+    "record_every": record_every,
+    "constraint": values.constraint or methods.default_constraints(learner),
+  }
+  data = {"dataset": given.digest}
+  if "policy" in values.teacher:
+    data["policy"] = hashlib.sha256(methods.find_policy(values.policy).read_bytes()).hexdigest()
+  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), data)
+  folder = Folder(pathlib.Path(values.out), FILES, "state")
+  folder.check(config, resume=values.resume, overwrite=values.overwrite)
+
+  # One root key: the students' randomness does not depend on how the target is found.
+  target_key, start_key, lesson_key = jax.random.split(jax.random.key(values.seed), 3)
+  target, facts, notes = problem.find_target(values, given, target_key)
+  teachable = last.Problem(learner, dataset.train, target=target, test=dataset.test, tolerance=values.tolerance)
+  params = _start(values, given, target, start_key)
+  built = methods.build(values, learner, target)
+  certificates = {name: _check(name, method, teachable, values.batch_size) for name, method in built.items()}
+  students = f"{values.students} student{'s' * (values.students != 1)}"
+  return Setup(
+    title=f"{given.title(values)}, {students}",
+    problem=teachable,
+    keys=jax.random.split(lesson_key, values.students),
+    params=params,
+    steps=values.steps,
+    settings={
+      "batch_size": values.batch_size,
+      "record_every": record_every,
+      "lessons": values.lessons,
+      "mesh": mesh,
+    },
+    methods=built,
+    certificates=certificates,
+    target_facts=facts | _describe_target(teachable, params),
+    folder=folder,
+    config=config,
+    notes=notes + problem.note_idle(values, idle),
+  )
+
+
+def _start(values: flags.Flags, given: problem.Given, target: Any, key: jax.Array) -> Any:
+  """Return the students' starts, with a leading [students] axis."""
+  init = problem.read_params(values, given, "init")
+  if init is not None:
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (values.students, *leaf.shape)), init)
+  keys = jax.random.split(key, values.students)
+  if values.start_near is not None:
+    return jax.vmap(last.training.near(target, values.start_near))(keys)
+  return jax.tree.map(lambda leaf: values.init_scale * leaf, jax.vmap(given.learner.init)(keys))
+
+
+def _check(name: str, method: Method, teachable: last.Problem, batch_size: int) -> Any:
+  """Trace one step, which raises where the teacher cannot teach; return its certificate, without numbers."""
+
+  def step(key: jax.Array, teachable: last.Problem, teacher: last.Teacher) -> last.Info:
+    return last.step(last.init(key, teachable, teacher), teachable, teacher, batch_size=batch_size)[1]
+
   try:
-    with make_progress(console) as progress:
-      bar = progress.add_task("", total=room.steps * len(setup.methods))
-      for place, (key, method) in enumerate(setup.methods.items(), 1):
-        name = f"[{place}/{len(setup.methods)}] {method.teacher.name}"
+    certificate = jax.eval_shape(step, jax.random.key(0), teachable, method.teacher).certificate
+  except (ValueError, TypeError) as error:
+    raise ValueError(f"--teacher={name.partition(':')[0]}: {error}") from error
+  return certificate if isinstance(certificate, last.Certificate) else None
 
-        def advance(steps: int, name: str = name) -> None:
-          progress.update(bar, advance=steps, description=_escape(f"{name}: teaching"))
 
-        progress.update(bar, description=_escape(f"{name}: compiling"))
+def _describe_target(teachable: last.Problem, params: Any) -> dict[str, Any]:
+  """Return the target's own metrics, and how near to it the students can come."""
+  learner, target = teachable.learner, teachable.target
+  measured = _measure(teachable, jax.tree.map(lambda leaf: leaf[None], target))
+  facts = {name: float(values[0]) for name, values in measured.items() if name != "distance"}
+  facts["rounding_floor"] = tools.rounding_floor(target)
+  if learner.is_linear and sum(leaf.size for leaf in jax.tree.leaves(target)) <= _MAX_PARAMETERS:
+    facts["unreachable_distance"] = float(_unreachable(learner, params, target, teachable.pool.x).mean())
+  return facts
+
+
+@jax.jit
+def _unreachable(learner: last.learners.Learner, params: Any, target: Any, x: jax.Array) -> jax.Array:
+  return jax.lax.map(lambda start: last.unreachable_distance(learner, start, target, x), params)
+
+
+@jax.jit
+def _measure(teachable: last.Problem, params: Any) -> dict[str, jax.Array]:
+  """Return the metrics of parameters with a leading [students] axis, `[students]` each."""
+  plan = teaching.make_plan(teachable, steps=1, metrics=None)
+  return jax.vmap(lambda w: loop.measure(teachable, w, plan))(params)
+
+
+# --- Teaching.
+
+
+def _teach_all(setup: Setup, values: flags.Flags, console: Any) -> tuple[dict[str, Taught], BaseException | None]:
+  """Return what was finished, and what stopped the rest: Ctrl-C or an error."""
+  taught: dict[str, Taught] = {}
+  try:
+    with output.make_progress(console) as progress:
+      bar = progress.add_task("", total=setup.steps * len(setup.methods))
+      for place, (key, method) in enumerate(setup.methods.items()):
+        title = f"[{place + 1}/{len(setup.methods)}] {method.teacher.name}"
+
+        def on_steps(steps: int, title: str = title, before: int = place * setup.steps) -> None:
+          progress.update(bar, completed=before + steps, description=f"{title}: teaching")
+
+        progress.update(bar, description=f"{title}: compiling")
         if not console.is_terminal:
-          console.print(f"{name}: compiling", markup=False, soft_wrap=True)
-        result = teach_in_chunks(room, method.teacher, advance)
-        timing = f"{result.run_seconds:.2f} s, after {result.compile_seconds:.1f} s of compiling"
-        console.print(f"{name}: {room.steps} steps in {timing}", markup=False, soft_wrap=True)
-        taught[key] = result
+          say(console, f"{title}: compiling")
+        course = _make_course(setup, key)
+        with command.user_errors(), command.naming("resume", True):
+          resumed = values.resume and course.resume()
+        taught[key] = _finish(setup, key, course, values.checkpoint_seconds, on_steps)
+        timing = f"{taught[key].run_seconds:.2f} s, after {taught[key].compile_seconds:.1f} s of compiling"
+        say(console, f"{title}: {setup.steps} steps in {timing}{', resumed' * resumed}")
   except (Exception, KeyboardInterrupt) as error:
     return taught, error
   return taught, None
 
 
-def _escape(text: str) -> str:
-  from rich.markup import escape
+def _make_course(setup: Setup, key: str) -> Course:
+  folder = setup.folder.path / setup.folder.saved / key.replace(":", ",")  # Not every file system takes colons.
+  state = last.init(setup.keys, setup.problem, setup.methods[key].teacher, setup.params)
+  start = {name: values[:, None] for name, values in devices.gather(_measure(setup.problem, setup.params)).items()}
+  return Course(folder, state, start | {"step": np.zeros(1, int)}, setup.settings["mesh"])
 
-  return escape(text)
+
+def _finish(setup: Setup, key: str, course: Course, save_seconds: float, on_steps: Callable[[int], None]) -> Taught:
+  """Take all steps that are left, in chunks: progress is shown and the state is saved between them."""
+  method = setup.methods[key]
+  shared = devices.copy_to_all((setup.problem, method.teacher), setup.settings["mesh"])
+  advance = Timed(functools.partial(last.run, **setup.settings))
+  chunk, last_save = chunk_length(setup.steps, setup.settings["record_every"]), time.perf_counter()
+  try:
+    while course.steps < setup.steps:
+      before = (advance.compile_seconds, advance.run_seconds)
+      state, records = advance(course.state, *shared, steps=min(chunk, setup.steps - course.steps))
+      seconds = (advance.compile_seconds - before[0], advance.run_seconds - before[1])
+      course.append(state, to_arrays(records, seconds))
+      on_steps(course.steps)
+      # The first process decides: all must save together.
+      if devices.from_first(np.asarray(time.perf_counter() - last_save >= save_seconds)):
+        course.save()
+        last_save = time.perf_counter()
+  except KeyboardInterrupt:
+    if jax.process_count() == 1:  # Of several processes each may be elsewhere.
+      course.save()
+    raise
+  course.save()
+  arrays, hitting_time = course.records(), course.state.hitting_time
+  compile_seconds, run_seconds = arrays.pop("seconds", np.zeros((0, 2))).sum(0)
+  return Taught(
+    method.teacher.name,
+    method.family,
+    method.variant,
+    setup.certificates[key],
+    arrays,
+    None if hitting_time is None else devices.gather(hitting_time),
+    float(compile_seconds),
+    float(run_seconds),
+  )
 
 
-def _remarks(summary: dict[str, Any]) -> list[str]:
-  """What the table does not say, and a reader may miss."""
-  lines = []
-  unreachable = summary["target"].get("unreachable_distance") or 0.0
-  if unreachable > 100 * summary["target"]["rounding_floor"]:
-    lines.append(f"note: {unreachable:.3g} of the distance (mean) lies where no label can teach: no method can pass it")
-  for method in summary["methods"].values():
-    if method["diverged"]:
-      lines.append(f"note: {method['name']}: {method['diverged']} students diverged: try a smaller --learning_rate")
-  return lines
+def _write(out: pathlib.Path, setup: Setup, taught: dict[str, Taught], console: Any, *, interrupted: bool) -> None:
+  """Write the results, and show them."""
+  curves, lessons = output.to_curves(taught)
+  save_npz(out / "curves.npz", **curves)
+  if lessons:
+    save_npz(out / "lessons.npz", **lessons)
+  precision = f"float{8 * setup.problem.pool.x.dtype.itemsize}"
+  output.draw(out, setup.title, list(taught.values()), setup.target_facts, precision)
+  summary = output.summarize(setup.title, taught, setup.target_facts, interrupted)
+  tools.write_json(out / "summary.json", summary)
+  console.print(output.make_table(summary))
+  for note in output.make_notes(summary):
+    say(console, f"note: {note}")
+  say(console, "wrote " + ", ".join(str(out / name) for name in FILES if name != "lessons.npz" or lessons))
 
 
 if __name__ == "__main__":

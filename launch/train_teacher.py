@@ -1,4 +1,4 @@
-"""Trains a network that teaches: it looks at the student and the example, and gives the label.
+"""Trains a network that teaches: it observes the student and the example, and returns the label.
 
   python -m launch.train_teacher
       Seconds: an omniscient teacher of softmax regression on 24 random features of MNIST 3/5, by gradients through 20
@@ -15,138 +15,338 @@
       A teacher of networks.
 
   python -m launch.train_teacher --out=runs/reinforce --method=reinforce --actions=binary_augmented --resume
-      Goes on where a training was stopped or killed, to the same bits as if it had not been.
+      Continues a training that was stopped or killed, to the same bits as without the interruption.
 
-Into --out go policy.npz (the teacher), metrics.jsonl (a line every --report_every episodes, as they come),
+Into --out go policy.npz (the teacher), metrics.jsonl (a line every --report_every episodes, written at once),
 training.png, summary.json, config.json, and checkpoints/. At the end it prints the command that tries the teacher
 beside others.
 """
 
+import contextlib
+import dataclasses
+import json
 import os
+import pathlib
+import shlex
 import sys
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from absl import flags
+import jax
+import numpy as np
+from jax.sharding import Mesh
 
-from launch import command, problem, where
-from launch.train_run import train
-from launch.train_setup import ACTIONS, METHODS, REWARDS, VIEWS, prepare
+import last_jax as last
+from last_jax import checks, devices, tools, training
+from last_jax.io import replaced
+from last_jax.tools import specs
+from last_jax.tools.chunks import Timed
+from last_jax.training import Log, Trainer
+from last_jax.training.checkpoint import Checkpoints
+
+from . import command, flags, output, problem
+from .folder import Folder, check_writable, fingerprint, make_config, repeat_command
+from .methods import POLICY_FILE
+from .output import say
+
+METRICS_FILE = "metrics.jsonl"
+FILES = (POLICY_FILE, METRICS_FILE, "training.png", "summary.json", "config.json")
+METHODS: dict[str, type[training.Settings]] = {"unroll": training.Unrolled, "reinforce": training.Reinforce}
+VIEWS = ("omniscient", "black_box")
+LEARNING_RATES = problem.LEARNING_RATES | {"mnist": 5e-4}
+
+# Settings whose flags have another name, because the learner has flags of their own names.
+_RENAMED = {
+  "hidden": "teacher_hidden",
+  "learning_rate": "teacher_learning_rate",
+  "weight_decay": "teacher_weight_decay",
+}
+_WITHOUT_FLAG = ("optimizer", "evaluate_every")  # --keep_best and --report_every set the latter.
+# Settings that are objects, given as text: how it is read, and its forms.
+_OBJECTS: dict[str, tuple[Callable[[str], Any], str]] = {
+  "output": (specs.output, f"{specs.OUTPUTS}. Default: simplex for classes, free for numbers."),
+  "actions": (specs.actions, f"{specs.ACTIONS}. Default: binary_augmented for two outputs, mixtures for more."),
+  "reward": (specs.reward, f"{specs.REWARDS}. Default: distance, or loss in a black box."),
+}
 
 
-def make_flags() -> flags.FlagValues:
-  """The flags of this command."""
-  values = flags.FlagValues()
-
-  def define(kind: Any, name: str, default: Any, explanation: str, **settings: Any) -> None:
-    kind(name, default, help=explanation, flag_values=values, **settings)
-
-  whole, real, text, several = flags.DEFINE_integer, flags.DEFINE_float, flags.DEFINE_string, flags.DEFINE_list
-  switch, choice = flags.DEFINE_boolean, flags.DEFINE_enum
-  define(
-    choice, "method", "unroll",
+def make_flags() -> flags.Flags:
+  """Return the flags of this command."""
+  values = flags.Flags()
+  values.choice(
+    "method", "unroll", list(METHODS),
     "unroll: by gradients through the students' steps. reinforce: by policy gradient, choosing among --actions.",
-    enum_values=list(METHODS),
   )  # fmt: skip
-  define(
-    choice, "view", "omniscient",
-    "omniscient: the teacher sees the target, and is to bring students near it. black_box: it does not, and is to make "
-    "them good on validation examples (of the test pool if --validation=test).",
-    enum_values=list(VIEWS),
+  values.choice(
+    "view", "omniscient", VIEWS,
+    "omniscient: the teacher sees the target and is to bring students near it. black_box: it does not, and is to make "
+    "them good on validation examples.",
   )  # fmt: skip
-  problem.define_flags(
-    values,
-    dataset="mnist",
-    learner="softmax",
-    bias=False,
-    learning_rate="Unless given: 5e-4 for MNIST, as launch.teach for others.",
-  )
-  define(
-    real, "start_near", 0.05,
+  rate = "Default: 5e-4 for MNIST, as launch.teach for others."
+  problem.define_flags(values, dataset="mnist", learner="softmax", bias=False, learning_rate=rate)
+  values.real(
+    "start_near", 0.05,
     "Students start at the target plus N(0, this^2); with 0 or less, at the learner's own random parameters.",
   )  # fmt: skip
-  define(whole, "episodes", 1000, "Stretches of teaching, after each of which the teacher takes a step.", lower_bound=1)
-  define(whole, "horizon", None, "Steps of an episode. Unless given: 20 for unroll, 100 for reinforce.", lower_bound=1)
-  define(whole, "batch_size", 1, "Examples shown in a step.", lower_bound=1)
-  define(whole, "students", 10, "Students taught at once.", lower_bound=1)
-  define(
-    real, "reset", None,
-    "Share of the students who start anew after an episode. Unless given: 0.2 for unroll, 1 for reinforce.",
+  values.whole("episodes", 1000, "Number of episodes of teaching; after each the teacher takes a step.")
+  flag_of = {name: flag for method in METHODS.values() for name, flag in _flags_of(method).items()}
+  flags.define_settings(values, METHODS, flag_of, {name: forms for name, (_, forms) in _OBJECTS.items()})
+  values.choice("validation", "train", ("train", "test"), "black_box: the pool of the validation examples.")
+  values.switch(
+    "keep_best", None,
+    "Whether the teacher is evaluated at every report, on students that are the same every time, and the best one is "
+    "returned. Default: for reinforce and in a black box, where the metrics of an episode do not show long teaching.",
   )  # fmt: skip
-  define(several, "teacher_hidden", ["128", "128"], "Widths of the teacher's hidden layers.")
-  define(
-    several, "features", None,
-    "What the teacher looks at: x, label, prediction, params, target, progress (per action, how far it leads the right "
-    "way). Unless given: the paper's for the method and the view.",
-  )  # fmt: skip
-  define(switch, "standardize", True, "Whether what it looks at is first brought to the same size.")
-  define(
-    text, "output", None,
-    "unroll: which labels it gives: simplex (soft labels), free (any numbers), residue:ALPHA (ALPHA times the truth "
-    "plus 1 - ALPHA times a soft label), residue:ALPHA:free. Unless given: simplex for classes, free for numbers.",
-  )  # fmt: skip
-  define(
-    text, "actions", None,
-    f"reinforce: which labels it chooses among: {', '.join(ACTIONS)} (mixtures:0.5,0.75,1 of the truth with uniform "
-    "labels), or FILE.npz with the array actions [A, K]. Unless given: binary_augmented for two outputs, mixtures for "
-    "more.",
-  )  # fmt: skip
-  define(
-    text, "reward", None,
-    f"reinforce: what for: {', '.join(REWARDS)} (steps:0.9, minus the steps to that accuracy). Unless given: distance, "
-    "or loss in a black box.",
-  )  # fmt: skip
-  define(real, "discount", 0.999, "reinforce: gamma.")
-  define(
-    real, "baseline", None,
-    "reinforce: taken off every reward; the paper's is -0.1. Unless given: the reward of the student's own start, and "
-    "the mean of the other students' returns.",
-  )  # fmt: skip
-  define(real, "decay", 0.95, "unroll: an error counts this much less for every step that comes after it.")
-  define(
-    whole, "segment", None,
-    "unroll, for long horizons: keep students only every so many steps for the way back; about the root of the horizon "
-    "takes the least memory.", lower_bound=1,
-  )  # fmt: skip
-  define(
-    choice, "validation", "train", "black_box: which pool the validation examples are of.",
-    enum_values=["train", "test"],
-  )  # fmt: skip
-  define(real, "teacher_learning_rate", 1e-3, "Of the teacher's Adam.")
-  define(
-    real, "teacher_weight_decay", None,
-    "Of the teacher's Adam. Unless given: 1e-4 for unroll, none for reinforce.",
-  )  # fmt: skip
-  define(
-    switch, "keep_best", None,
-    "Whether, at every report, the teacher is tried on students that are the same every time, and the best is kept. "
-    "Unless given: for reinforce and in the black box, where only long teaching shows what an episode led to.",
-  )  # fmt: skip
-  define(whole, "report_every", 20, "Episodes between lines of metrics.jsonl.", lower_bound=1)
-  define(real, "checkpoint_seconds", 20.0, "Seconds between checkpoints; 0: one with every report.")
-  define(switch, "resume", False, "Go on from the last checkpoint in --out, if there is one.")
-  define(whole, "seed", 0, "Of everything random. Same seed, same teacher.", lower_bound=0, upper_bound=2**31 - 1)
-  define(text, "out", os.path.join("runs", "train_teacher"), "Folder for the run's files.")
-  define(switch, "x64", False, "Compute in float64.")
-  where.define_flags(values, "one of a CPU, otherwise all; they must divide --students evenly")
+  values.whole(
+    "report_every", training.Reinforce.evaluate_every, f"Number of episodes between two lines of {METRICS_FILE}."
+  )
+  flags.define_run(values, os.path.join("runs", "train_teacher"))
+  flags.define_devices(values, "one of a CPU, otherwise all; they must divide --students evenly")
   return values
 
 
 def main(arguments: Sequence[str]) -> int:
-  """Runs the command with arguments as in `sys.argv`; gives the exit status."""
-  return command.run_command(_main, make_flags(), __doc__ or "", arguments)
+  """Run the command with arguments as in `sys.argv`; return the exit status."""
+  return command.run_command(_train_teacher, make_flags(), __doc__ or "", arguments)
 
 
 def run() -> int:
-  """The installed command, `last-train-teacher`."""
+  """Run the installed command, `last-train-teacher`."""
   return main(sys.argv)
 
 
-def _main(values: flags.FlagValues) -> int:
-  mesh = where.start(values, cpu_devices=1)
-  with command.prepared(values, lambda values: prepare(values, mesh)) as (setup, console):
-    config = command.make_config("launch.train_teacher", values, setup.settled, setup.data_facts)
-    return train(setup, config, console)
+# --- Settings of training: flags from the fields of `training.Unrolled` and `training.Reinforce`.
+
+
+def _flags_of(method: type[training.Settings]) -> dict[str, str]:
+  """Return the flag of each setting that has one."""
+  names = [field.name for field in dataclasses.fields(method)]
+  return {name: _RENAMED.get(name, name) for name in names if name not in _WITHOUT_FLAG}
+
+
+def _read_settings(method: type[training.Settings], given: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the settings that have a value among the flags."""
+  settings = {}
+  for name, flag in _flags_of(method).items():
+    value = given[flag]
+    if value is None:
+      continue
+    if name in _OBJECTS:
+      with command.naming(flag, value):
+        value = _OBJECTS[name][0](value)
+    elif name == "hidden":
+      with command.naming(flag, ",".join(value)):
+        value = specs.widths(value)
+    settings[name] = value
+  return settings
+
+
+# --- From flags to a trainer.
+
+
+class Setup(NamedTuple):
+  """Everything that a training needs, checked."""
+
+  title: str
+  trainer: Trainer
+  key: jax.Array
+  folder: Folder
+  config: dict[str, Any]
+  try_command: list[str]  # The words of a command that tries the finished teacher beside others.
+  notes: list[str]
+
+
+def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
+  """Check the flags and prepare everything up to the first episode. Errors name the flag."""
+  checks.check_not_negative("--checkpoint_seconds", values.checkpoint_seconds)
+  given = problem.read(values, LEARNING_RATES)
+  dataset, learner = given.dataset, given.learner
+  if values.validation == "test" and dataset.test is None:
+    raise ValueError(f"--validation=test: --dataset={values.dataset} has no test pool")
+  omniscient, reinforce = values.view == "omniscient", values.method == "reinforce"
+  settled: dict[str, Any] = {"learning_rate": given.learning_rate, "learner": given.learner_name}
+  settled["keep_best"] = (reinforce or not omniscient) if values.keep_best is None else values.keep_best
+  if reinforce and values.actions is None:
+    settled["actions"] = "binary_augmented" if learner.num_outputs(dataset.train.x) == 2 else "mixtures"
+  kind, evaluate_every = METHODS[values.method], values.report_every if settled["keep_best"] else None
+  method = kind(**_read_settings(kind, values.flag_values_dict() | settled), evaluate_every=evaluate_every)
+  folder = Folder(pathlib.Path(values.out), FILES, "checkpoints", may_grow=("episodes",))
+  check_writable(values.out)  # Before the target is fitted, which can take long.
+  target_key, training_key = jax.random.split(jax.random.key(values.seed))
+  target, _, notes = problem.find_target(values, given, target_key)
+  used = _flags_of(kind)
+  with command.user_errors(used):
+    trainer = training.make_trainer(
+      method,
+      learner,
+      dataset.train,
+      target=target if omniscient else None,
+      validation=dataset.test if values.validation == "test" else None,
+      init_fn=training.near(target, values.start_near) if values.start_near > 0 else None,
+      mesh=mesh,
+    )
+  settled |= {flag: getattr(trainer.method, name) for name, flag in used.items() if name not in _OBJECTS}
+  others = {flag for other in METHODS.values() for flag in _flags_of(other).values()} - set(used.values())
+  idle = [*problem.find_idle(values, given), *sorted(others), *(["validation"] if omniscient else [])]
+  settled |= dict.fromkeys(idle)
+  config = make_config("launch.train_teacher", values, settled, {"dataset": given.digest})
+  folder.check(config, resume=values.resume, overwrite=values.overwrite)
+  return Setup(
+    title=f"{values.method}, {values.view.replace('_', ' ')}: {given.title(values)}",
+    trainer=trainer,
+    key=training_key,
+    folder=folder,
+    config=config,
+    try_command=_make_try_command(values, settled, learner),
+    notes=notes + problem.note_idle(values, idle),
+  )
+
+
+def _make_try_command(values: flags.Flags, settled: dict[str, Any], learner: last.learners.Learner) -> list[str]:
+  """Return the words of a command of `launch.teach` with the same data, learner and students."""
+  words = repeat_command("launch.teach", values, settled, only=(*problem.FLAGS, "batch_size", "seed", "x64"))
+  words += [f"--start_near={values.start_near!r}"] if values.start_near > 0 else []
+  constraint = "simplex" if learner.loss.classification else "none"
+  words += ["--teacher=sgd,imt,greedy,policy", f"--constraint={constraint}", "--steps=300"]
+  return [*words, f"--policy={values.out}", f"--out={os.path.join(values.out, 'teach')}"]
+
+
+# --- Training.
+
+
+def _train_teacher(values: flags.Flags) -> int:
+  mesh = flags.start_devices(values, cpu_devices=1)
+  console = command.make_console()
+  with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
+    with command.user_errors():
+      setup = _prepare(values, mesh)
+    for note in setup.notes:
+      say(console, f"note: {note}")
+    setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite)
+    return _train(setup, values, console)
+
+
+def _train(setup: Setup, values: flags.Flags, console: Any) -> int:
+  """Train to the end, or until Ctrl-C; return the exit status."""
+  trainer, key = devices.copy_to_all((setup.trainer, setup.key), setup.trainer.mesh)
+  state = jax.jit(Trainer.init)(trainer, key)
+  checkpoints = Checkpoints(setup.folder.path / setup.folder.saved, fingerprint(setup.config, setup.folder.may_grow))
+  with command.user_errors():
+    if values.resume and checkpoints.latest() is not None:
+      state = checkpoints.restore(state)
+      say(console, f"resuming after episode {int(state.episode)}")
+    elif values.resume:
+      say(console, "there is no checkpoint yet: training starts at the beginning")
+  advance, saved, last_save = Timed(Trainer.advance), int(state.episode), time.perf_counter()
+  path = setup.folder.path / METRICS_FILE if devices.is_first() else pathlib.Path(os.devnull)
+  lines = _read_metrics(path, int(state.episode)) if devices.is_first() else []
+  try:
+    with output.make_progress(console) as progress, open(path, "a", encoding="utf-8") as file:
+      bar = progress.add_task("compiling", total=values.episodes, completed=int(state.episode))
+      if not console.is_terminal:
+        say(console, "compiling")
+      while (done := int(state.episode)) < values.episodes:
+        episodes = min(values.report_every - done % values.report_every, values.episodes - done)
+        before = advance.run_seconds
+        state, log = advance(trainer, state, episodes=episodes)
+        line = _make_line(int(state.episode), log, episodes / (advance.run_seconds - before))
+        lines.append(line)
+        file.write(json.dumps(line) + "\n")
+        file.flush()
+        progress.update(bar, completed=done + episodes, description=_describe(line))
+        if not console.is_terminal and (done + episodes) % (10 * values.report_every) < episodes:
+          say(console, f"episode {line['episode']} of {values.episodes}: {_describe(line)}")
+        # The first process decides: all must save together.
+        if devices.from_first(np.asarray(time.perf_counter() - last_save >= values.checkpoint_seconds)):
+          checkpoints.save(state)
+          saved, last_save = int(state.episode), time.perf_counter()
+    if int(state.episode) != saved:
+      checkpoints.save(state)
+  except KeyboardInterrupt:
+    # Of several processes each may be elsewhere, so that they cannot save together.
+    if jax.process_count() == 1 and int(state.episode) != saved:
+      _save_in_spite(checkpoints, state, console)
+    say(console, f"stopped after episode {int(state.episode)}: --resume continues from the last checkpoint")
+    return command.INTERRUPTED
+  finally:
+    checkpoints.close()
+  if devices.is_first():
+    _finish(setup, state, lines, advance, console)
+  return 0
+
+
+def _save_in_spite(checkpoints: Checkpoints, state: training.TrainingState, console: Any) -> None:
+  """Save after Ctrl-C, which may have come while a checkpoint was written: the one before it then stays."""
+  try:
+    checkpoints.save(state)
+  except Exception as error:
+    say(console, f"note: the last checkpoint could not be written: {error}")
+
+
+def _make_line(episode: int, log: Log, rate: float) -> dict[str, Any]:
+  """Return one line of metrics: means over the episodes since the last one."""
+  line: dict[str, Any] = {"episode": episode, "loss": _mean(log.loss)}
+  if log.distance is not None:
+    line["distance"] = _mean(log.distance)
+  if log.score is not None:
+    line["score"] = _mean(log.score)
+  line["skipped"] = int(np.sum(~np.asarray(log.applied)))
+  return line | {"episodes_per_second": round(rate, 2)}
+
+
+def _mean(values: Any) -> float | None:
+  mean = float(np.mean(np.asarray(values)))
+  return mean if np.isfinite(mean) else None  # JSON has no NaN.
+
+
+def _describe(line: dict[str, Any]) -> str:
+  parts = [f"{name} {line[name]:.4g}" for name in ("loss", "distance", "score") if line.get(name) is not None]
+  return ", ".join([*parts, f"{line['episodes_per_second']:.0f} episodes/s"])
+
+
+def _read_metrics(path: pathlib.Path, episode: int) -> list[dict[str, Any]]:
+  """Return the lines up to the checkpoint, and remove later ones from the file: they will be written again."""
+  lines: list[dict[str, Any]] = []
+  if episode and path.is_file():
+    for text in path.read_text(encoding="utf-8").splitlines():
+      try:
+        line = json.loads(text)
+        if line["episode"] <= episode:
+          lines.append(line)
+      except (ValueError, KeyError, TypeError):
+        break  # The process was killed while it wrote this line.
+  with replaced(path) as temporary:
+    temporary.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+  return lines
+
+
+def _finish(
+  setup: Setup, state: training.TrainingState, lines: list[dict[str, Any]], advance: Timed, console: Any
+) -> None:
+  """Write the teacher and the files about its training, and say where."""
+  out = setup.folder.path
+  last.save_policy(out / POLICY_FILE, state.best)
+  metrics = {name: [line.get(name) for line in lines] for name in ("loss", "distance", "score")}
+  tools.plot_training(out / "training.png", [line["episode"] for line in lines], metrics, title=setup.title)
+  skipped = sum(line["skipped"] for line in lines)
+  summary = {
+    "title": setup.title,
+    "interrupted": False,
+    "episodes": int(state.episode),
+    "last": {name: values[-1] for name, values in metrics.items() if values[-1] is not None},
+    "best_score": float(state.best_score),
+    "skipped": skipped,
+    "seconds_since_resumed": advance.run_seconds,
+    "compile_seconds": advance.compile_seconds,
+  }
+  tools.write_json(out / "summary.json", summary)
+  if skipped:
+    say(console, f"note: {skipped} episodes had no finite gradient and changed nothing: try a smaller --learning_rate")
+  timing = f"{advance.run_seconds:.1f} s, after {advance.compile_seconds:.1f} s of compiling"
+  say(console, f"{int(state.episode)} episodes; {timing}")
+  say(console, "wrote " + ", ".join(str(out / name) for name in FILES))
+  say(console, f"try it: {shlex.join(setup.try_command)}")
 
 
 if __name__ == "__main__":

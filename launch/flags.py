@@ -1,0 +1,131 @@
+"""Flags that commands share: how flags are defined, the flags of runs that can be resumed, and those of devices."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+from jax.sharding import Mesh
+
+from last_jax import devices
+
+from .command import user_errors
+
+DEVICE_FLAGS = ("platform", "devices", "coordinator", "num_processes", "process_id")
+# Flags that do not change the results of a run, so that they may differ when it is resumed.
+NEUTRAL_FLAGS = ("out", "resume", "overwrite", "checkpoint_seconds", "mnist_folder", *DEVICE_FLAGS)
+
+
+class Flags(flags.FlagValues):
+  """The flags of one command, with a method to define each kind."""
+
+  def whole(self, name: str, default: int | None, text: str, least: int | None = 1, most: int | None = None) -> None:
+    """Define a whole number."""
+    flags.DEFINE_integer(name, default, text, least, most, flag_values=self)
+
+  def real(self, name: str, default: float | None, text: str) -> None:
+    """Define a real number."""
+    flags.DEFINE_float(name, default, text, flag_values=self)
+
+  def text(self, name: str, default: str | None, text: str) -> None:
+    """Define a text."""
+    flags.DEFINE_string(name, default, text, flag_values=self)
+
+  def several(self, name: str, default: Sequence[str] | None, text: str) -> None:
+    """Define a list of words, separated by commas."""
+    flags.DEFINE_list(name, None if default is None else list(default), text, flag_values=self)
+
+  def switch(self, name: str, default: bool | None, text: str) -> None:
+    """Define a flag that is on or off."""
+    flags.DEFINE_boolean(name, default, text, flag_values=self)
+
+  def choice(self, name: str, default: str | None, allowed: Sequence[str], text: str) -> None:
+    """Define one of some words."""
+    flags.DEFINE_enum(name, default, list(allowed), text, flag_values=self)
+
+
+def define_settings(
+  values: Flags, kinds: Mapping[str, type], flag_of: Mapping[str, str], forms: Mapping[str, str]
+) -> None:
+  """Define flags from the fields of dataclasses: types and defaults are those of the fields, the help is metadata.
+
+  Args:
+    values: where to.
+    kinds: the dataclasses, by the names that the help calls them. They may share fields.
+    flag_of: the flag of each field that gets one.
+    forms: of fields that are given as text, its forms, for the help.
+  """
+  for name, flag in flag_of.items():
+    fields = {key: {field.name: field for field in dataclasses.fields(kind)} for key, kind in kinds.items()}
+    having: dict[str, Any] = {key: known[name] for key, known in fields.items() if name in known}
+    meanings = {key: field.metadata["help"] for key, field in having.items()}
+    defaults = {key: field.default for key, field in having.items()}
+    shared, differ = len(meanings) == len(kinds) and len(set(meanings.values())) == 1, len(set(defaults.values())) > 1
+    text = next(iter(meanings.values())) if shared else " ".join(f"{key}: {text}" for key, text in meanings.items())
+    text += f" Default: {', '.join(f'{default} for {key}' for key, default in defaults.items())}." if differ else ""
+    text += f" Given as {forms[name]}" if name in forms else ""
+    field = next(iter(having.values()))
+    _define_setting(values, flag, field.type, None if differ else field.default, text)
+
+
+def _define_setting(values: Flags, flag: str, kind: Any, default: Any, text: str) -> None:
+  kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+  if bool in kinds:
+    values.switch(flag, default, text)
+  elif int in kinds:
+    values.whole(flag, default, text)
+  elif float in kinds:
+    values.real(flag, default, text)
+  elif any(typing.get_origin(each) is Sequence for each in kinds):
+    values.several(flag, None if default is None else [str(each) for each in default], text)
+  else:
+    values.text(flag, default, text)
+
+
+def define_run(values: Flags, out: str) -> None:
+  """Define the flags of a run that can be resumed; `out` is the default of --out."""
+  values.whole("seed", 0, "Of everything random. The same seed gives the same numbers.", least=0, most=2**31 - 1)
+  values.text("out", out, "Folder for the run's files. One that holds results of other settings is refused.")
+  values.switch("resume", False, "Continue the run in --out where it was stopped or killed, with the same results.")
+  values.switch("overwrite", False, "Start again and replace the results that an earlier run left in --out.")
+  values.real("checkpoint_seconds", 10.0, "Seconds between two saves of the state; 0: whenever it is possible.")
+  values.switch("x64", False, "Compute in float64.")
+
+
+def define_devices(values: Flags, default: str) -> None:
+  """Define the flags of devices and of runs in several processes; `default` explains --devices in the help."""
+  values.choice("platform", None, devices.PLATFORMS, "Platform to run on. Default: the best that JAX finds.")
+  values.whole(
+    "devices", None,
+    "Number of devices of this process to split the students over; a CPU is divided into that many. "
+    f"Default: {default}.",
+  )  # fmt: skip
+  values.text(
+    "coordinator", None,
+    "For a run of several processes, on one machine or many: HOST:PORT of the first, the same for all. Start the same "
+    "command once for every process, with --num_processes and its own --process_id; the first one writes and prints.",
+  )  # fmt: skip
+  values.whole("num_processes", None, "Number of processes.")
+  values.whole("process_id", None, "Number of this process, from 0.", least=0)
+
+
+def start_devices(values: Flags, cpu_devices: int) -> Mesh | None:
+  """Start JAX as the flags say. Return the devices to split students over, or None where there is only one.
+
+  Args:
+    values: the command's flags.
+    cpu_devices: number of devices that a CPU is divided into unless --devices is given.
+  """
+  with user_errors({name: name for name in DEVICE_FLAGS}):
+    given: dict[str, Any] = {name: values[name].value for name in DEVICE_FLAGS}
+    # Where JAX has started, as in tests, a default must not ask for other devices than there are.
+    default = None if devices.has_started() else cpu_devices
+    devices.prepare(**given | {"devices": values.devices or default})
+    devices.enable_compilation_cache()
+    try:
+      mesh = devices.mesh(values.devices)
+    except RuntimeError as error:  # JAX cannot start.
+      raise ValueError(f"platform={values.platform} cannot be used here: {str(error).splitlines()[0]}") from error
+  return mesh if mesh.size > 1 else None

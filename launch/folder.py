@@ -1,0 +1,167 @@
+"""The folder of a run: config.json says which run it holds, so that no run replaces the files of another."""
+
+import hashlib
+import json
+import pathlib
+import shlex
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from last_jax import devices, tools
+
+from .flags import NEUTRAL_FLAGS
+
+CONFIG, SUMMARY = "config.json", "summary.json"
+
+
+def repeat_command(
+  module: str, values: flags.FlagValues, settled: Mapping[str, Any], only: Collection[str] | None = None
+) -> list[str]:
+  """Return the words of a command line that repeats a run, even if defaults change.
+
+  Args:
+    module: the module after `python -m`.
+    values: the command's flags.
+    settled: by flag, the values that were chosen for flags that were not given; None for flags without effect.
+    only: the flags that the command has; all unless given.
+  """
+  words = ["python", "-m", module]
+  for name, value in _flags(values, settled).items():
+    if value is None or (only is not None and name not in only):
+      continue
+    if isinstance(value, bool):
+      words.append(f"--{name}" if value else f"--no{name}")
+    elif isinstance(value, (list, tuple)):
+      words.append(f"--{name}={','.join(map(str, value))}")
+    else:
+      words.append(f"--{name}={value!r}" if isinstance(value, float) else f"--{name}={value}")
+  return words
+
+
+def make_config(
+  module: str, values: flags.FlagValues, settled: Mapping[str, Any], data: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Return the content of config.json: enough to repeat the run, and to recognise it."""
+  return {
+    "command": shlex.join(repeat_command(module, values, settled)),
+    "flags": _flags(values, settled),
+    "data": dict(data),
+    "versions": tools.versions(),
+  }
+
+
+def _flags(values: flags.FlagValues, settled: Mapping[str, Any]) -> dict[str, Any]:
+  return {name: value for name, value in values.flag_values_dict().items() if name not in ("help", "h")} | dict(settled)
+
+
+def check_writable(out: str | pathlib.Path) -> None:
+  """Create the folder of --out, or raise. Only the process that writes does."""
+  if devices.is_first():
+    try:
+      tools.check_writable(out)
+    except OSError as error:
+      raise OSError(f"--out={out} cannot be written to: {error}") from error
+
+
+class Folder(NamedTuple):
+  """The folder of --out.
+
+  Attributes:
+    path: where it is.
+    files: names of all files that the command can write into it.
+    saved: name of the folder in it with the saved states.
+    may_grow: flags that may differ when a run is resumed, as the number of episodes.
+  """
+
+  path: pathlib.Path
+  files: Sequence[str]
+  saved: str
+  may_grow: Sequence[str] = ()
+
+  def check(self, config: Mapping[str, Any], *, resume: bool, overwrite: bool) -> None:
+    """Create the folder; raise where it cannot be written to, or holds files of another run, naming them.
+
+    Finished results of the same command may be replaced. An unfinished run is resumed, or overwritten if asked for.
+    """
+    if not devices.is_first():
+      return
+    if resume and overwrite:
+      raise ValueError("--resume and --overwrite exclude each other")
+    check_writable(self.path)
+    found = self._found()
+    if found and not overwrite:
+      self._check_same(found, config, resume)
+
+  def begin(self, config: Mapping[str, Any], *, resume: bool, overwrite: bool) -> None:
+    """Write config.json. Unless resuming, remove saved states and, with `overwrite`, all results of an earlier run."""
+    if not devices.is_first():
+      return
+    if not resume:
+      shutil.rmtree(self.path / self.saved, ignore_errors=True)
+    if overwrite:  # The configuration is last: until then it says which run the other files are of.
+      for name in sorted(self.files, key=lambda name: name == CONFIG):
+        (self.path / name).unlink(missing_ok=True)
+    tools.write_json(self.path / CONFIG, config)
+
+  def _found(self) -> list[str]:
+    """Return the names of files here that the command would write."""
+    found = [name for name in self.files if (self.path / name).exists()]
+    return found + [f"{self.saved}/"] * self._has_states()
+
+  def _has_states(self) -> bool:
+    folder = self.path / self.saved
+    return folder.is_dir() and any(folder.iterdir())
+
+  def _check_same(self, found: list[str], config: Mapping[str, Any], resume: bool) -> None:
+    here, holds = f"--out={self.path}", f"--out={self.path} holds {', '.join(found)}"
+    away = "give another --out, or --overwrite to replace them"
+    if CONFIG not in found:
+      raise ValueError(f"{holds}, but no {CONFIG}, so that they are not known to be of this command: {away}")
+    try:
+      earlier = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+      difference = _find_difference(earlier, config, self.may_grow if resume else ())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+      raise ValueError(f"{holds}, but {CONFIG} cannot be read ({error}): {away}") from error
+    if difference and resume:
+      raise ValueError(f"--resume: the run in {here} has {difference}: resume it with the same flags")
+    if difference:
+      grows = "--resume continues it, or " if not _find_difference(earlier, config, self.may_grow) else ""
+      raise ValueError(f"{holds} of another run, which has {difference}: {grows}{away}")
+    if self._has_states() and not resume and not self._is_finished():
+      raise ValueError(
+        f"{here} holds an unfinished run of the same command: --resume continues it, --overwrite starts again"
+      )
+
+  def _is_finished(self) -> bool:
+    try:
+      return json.loads((self.path / SUMMARY).read_text(encoding="utf-8"))["interrupted"] is False
+    except (OSError, ValueError, KeyError, TypeError):
+      return False
+
+
+def _find_difference(earlier: dict[str, Any], config: Mapping[str, Any], may_grow: Sequence[str]) -> str:
+  """Return the flags in which two runs differ, as text; "" where they are the same run."""
+  config = json.loads(json.dumps(config))  # As it is read back.
+  if earlier["command"].split()[:3] != config["command"].split()[:3]:
+    return f"the command {earlier['command'].split()[2]}"
+  before, now = earlier["flags"], config["flags"]
+  names = [name for name in dict.fromkeys([*before, *now]) if name not in (*NEUTRAL_FLAGS, *may_grow)]
+  differing = [name for name in names if before.get(name) != now.get(name)]
+  if differing:
+    return " and ".join(f"--{name}={_show(before.get(name))} instead of {_show(now.get(name))}" for name in differing)
+  changed = [name for name in now if name in config["data"] and earlier["data"].get(name) != config["data"][name]]
+  return f"another content of --{changed[0]}={now[changed[0]]}" if changed else ""
+
+
+def fingerprint(config: Mapping[str, Any], may_grow: Sequence[str]) -> str:
+  """Return a hash that is equal for runs with equal results."""
+  settings = {name: value for name, value in config["flags"].items() if name not in (*NEUTRAL_FLAGS, *may_grow)}
+  text = json.dumps({"settings": settings, "data": config["data"]}, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _show(value: Any) -> str:
+  return "none" if value is None else ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,151 @@
+"""The teachers that --teacher and --constraint name."""
+
+import pathlib
+from typing import Any, NamedTuple
+
+from jax.tree_util import Partial
+
+import last_jax as last
+from last_jax import checks
+from last_jax.learners import Learner
+from last_jax.tools import Family, Variant, specs
+
+from .command import naming
+from .flags import Flags
+
+CHOOSING = ("greedy", "mixed", "planner")  # Teachers that choose labels from a set.
+PREDICTING = ("distillation", "self_training", "self_training_hard", "policy")  # They need a learner with predictions.
+TEACHERS = ("sgd", "imt", *CHOOSING, "label_smoothing", *PREDICTING)
+_LOOKS: dict[str, tuple[Family, str]] = {
+  "sgd": ("sgd", ""),
+  "imt": ("imt", ""),
+  "label_smoothing": ("label_smoothing", ""),
+  "distillation": ("distillation", ""),
+  "self_training": ("self_training", ""),
+  "self_training_hard": ("self_training", "hard"),
+  "policy": ("learned", ""),
+}
+POLICY_FILE = "policy.npz"
+CLASS_SETS = ("one_hot", "simplex", "none")
+NUMBER_SETS = ("magnitude:0.5", "magnitude:1", "magnitude:2", "none")
+
+
+class Method(NamedTuple):
+  """A teacher, with the family and the variant that set its look in pictures."""
+
+  teacher: last.Teacher
+  family: Family
+  variant: Variant = ""
+
+
+def define_flags(values: Flags) -> None:
+  """Define the flags of teachers."""
+  values.several(
+    "teacher", ["sgd", "imt", "greedy", "mixed"],
+    f"Teachers, one or more of {', '.join(TEACHERS)}. sgd: random examples, true labels. imt: the example of the pool "
+    "that helps most, true label. greedy: LAST, random examples, the label that helps most. mixed: both chosen. "
+    "planner: as greedy, several steps ahead. distillation: labels of a pretrained model, which here is the target "
+    "itself. policy: labels of a network that launch.train_teacher has trained (--policy).",
+  )  # fmt: skip
+  values.several(
+    "constraint", None,
+    "Sets of labels that greedy, mixed and planner choose from, one curve for each: none (any numbers), one_hot "
+    "(classes), simplex (soft labels), simplex:R (soft, within R of the truth), magnitude:R (within R of the truth), "
+    "magnitude:R:P (in the norm P: 1, 2 or inf), magnitude:R:P:prediction (of the student's prediction). Default: "
+    f"{','.join(CLASS_SETS)} for classes; {','.join(NUMBER_SETS)} for numbers.",
+  )  # fmt: skip
+  values.text("policy", None, "policy: the folder of launch.train_teacher, or a file of last_jax.save_policy.")
+  values.whole(
+    "horizon", 4, "planner: number of steps whose labels are chosen at once; their examples are drawn ahead."
+  )
+  values.switch("joint", False, "mixed: choose example and label together, rather than the example first.")
+  values.real("mu", 0.9, "label_smoothing: the share of the true label.")
+  values.real("temperature", 1.0, "distillation: more is softer.")
+
+
+def find_idle(values: Flags) -> list[str]:
+  """Return the flags of this module that have no effect, given the others."""
+  needed = {
+    "constraint": not set(CHOOSING).isdisjoint(values.teacher),
+    "joint": "mixed" in values.teacher,
+    "horizon": "planner" in values.teacher,
+    "mu": "label_smoothing" in values.teacher,
+    "temperature": "distillation" in values.teacher,
+    "policy": "policy" in values.teacher,
+  }
+  return [name for name, applies in needed.items() if not applies]
+
+
+def default_constraints(learner: Learner) -> list[str]:
+  """Return the sets of labels to choose from where --constraint is not given."""
+  return list(CLASS_SETS if learner.loss.classification else NUMBER_SETS)
+
+
+def build(values: Flags, learner: Learner, target: Any) -> dict[str, Method]:
+  """Return the methods by their names in files. Errors name the flag; nothing is computed.
+
+  Args:
+    values: the command's flags.
+    learner: the learner to teach.
+    target: w*; only distillation uses it.
+  """
+  names = list(dict.fromkeys(values.teacher))
+  if not names:
+    raise ValueError(f"--teacher is empty: use some of {', '.join(TEACHERS)}")
+  methods: dict[str, Method] = {}
+  for name in names:
+    checks.check_name("--teacher", name, TEACHERS)
+    with naming("teacher", name):
+      if name in PREDICTING and learner.loss.predict is None:
+        raise ValueError(f"it needs a learner that predicts labels, which {learner.loss.name} does not")
+      if name in ("label_smoothing", "self_training_hard") and not learner.loss.classification:
+        raise ValueError("it is for classifiers, but this learner predicts numbers")
+    if name in CHOOSING:
+      family: Any = "joint_mixed" if name == "mixed" and values.joint else name
+      for text in values.constraint or default_constraints(learner):
+        teacher = _choosing(name, _constraint(text, learner), values)
+        methods[f"{family}:{text}"] = Method(teacher, family, specs.variant(text))
+    else:
+      methods[name] = Method(_plain(name, values, learner, target), *_LOOKS[name])
+  return methods
+
+
+def _choosing(name: str, constraint: last.constraints.Constraint, values: Flags) -> last.Teacher:
+  if name == "planner":
+    return last.teachers.planner(values.horizon, constraint)
+  return last.teachers.greedy(constraint) if name == "greedy" else last.teachers.mixed(constraint, joint=values.joint)
+
+
+def _plain(name: str, values: Flags, learner: Learner, target: Any) -> last.Teacher:
+  teachers = last.teachers
+  if name == "label_smoothing":
+    checks.check_between("--mu", values.mu, 0.0, 1.0)
+    return teachers.label_smoothing(values.mu)
+  if name == "distillation":
+    checks.check_positive("--temperature", values.temperature)
+    return teachers.distillation(Partial(Learner.apply, learner, target), values.temperature)
+  if name == "policy":
+    if values.policy is None:
+      raise ValueError("--teacher=policy needs --policy, the folder that launch.train_teacher wrote")
+    with naming("policy", values.policy):
+      return teachers.policy(last.load_policy(find_policy(values.policy)))
+  if name.startswith("self_training"):
+    return teachers.self_training(hard=name == "self_training_hard")
+  return teachers.sgd() if name == "sgd" else teachers.imt()
+
+
+def find_policy(path: str) -> pathlib.Path:
+  """Return the file of --policy, which is that file or the folder that holds it."""
+  file = pathlib.Path(path)
+  file = file / POLICY_FILE if file.is_dir() else file
+  if not file.is_file():
+    raise FileNotFoundError(f"there is no {file}: launch.train_teacher writes it when training is finished")
+  return file
+
+
+def _constraint(text: str, learner: Learner) -> last.constraints.Constraint:
+  with naming("constraint", text):
+    constraint = specs.constraint(text)
+    if constraint.hull and not learner.loss.classification:
+      raise ValueError("it chooses among classes, but this learner predicts numbers: use none or magnitude:R")
+  return constraint
