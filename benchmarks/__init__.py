@@ -1,1 +1,1 @@
-"""Speed, measured as ratios within one run. `run` is the command, `jobs` is what it measures."""
+"""Speed, measured as ratios within one run: `python -m benchmarks.run`, and `benchmarks.compare` for two runs."""

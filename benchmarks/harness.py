@@ -1,7 +1,7 @@
-"""Timing that can be trusted: compilation apart from running, all sides in one process, results checked first.
+"""Timing: compilation apart from running, all sides in one process, results checked first.
 
-A figure alone says little, since machines differ and are shared. What counts here is the ratio of two medians whose
-repetitions took turns, so that whatever else the machine did, it did to both.
+The only place in the benchmarks that compiles and times. Times alone say little, since machines differ and are shared.
+The measure is the ratio of two medians whose repetitions took turns, so that disturbances hit both sides.
 """
 
 import dataclasses
@@ -13,14 +13,56 @@ from typing import Any
 
 import jax
 
-from benchmarks.records import Against, Measurement, Target, Timing
+from benchmarks.cases import Case
+from benchmarks.records import BaselineResult, Measurement, Target, Timing
 
-Timer = Callable[[], float]  # Seconds, from any start.
-
-# Threads that wait for more work spin for a while: those of one side would take the cores from the next.
-_REST_SECONDS = 0.1
-# A variant that took so many times as long as another of its kind when warming up is not timed any further.
+# A variant that took this many times as long as another of its kind in the warm-up is not timed further.
 _HOPELESS = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """How to measure.
+
+  Attributes:
+    seed: of the cases and of all that is random.
+    repetitions: number of timed calls of each side.
+    threads: number of threads of PyTorch. Unless given, several are tried, and the fastest counts.
+    tiny: whether cases are so small that times mean nothing, to test that everything works.
+    warmups: number of calls after the first that are not counted.
+    rest: seconds of sleep before each timed call. Idle threads spin for a while: those of one side would take the cores
+      from the next.
+    timer: seconds, from any start.
+  """
+
+  seed: int = 0
+  repetitions: int = 7
+  threads: int | None = None
+  tiny: bool = False
+  warmups: int = 1
+  rest: float = 0.1
+  timer: Callable[[], float] = time.perf_counter
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """A comparison to measure.
+
+  Attributes:
+    name: for `--suite`.
+    description: one line, for `--help` and the JSON file.
+  """
+
+  name: str
+  description: str
+
+  def measure(self, options: Options) -> list[Measurement]:
+    """Return a measurement for each size.
+
+    Raises:
+      ResultsDiffer: two sides do not compute the same.
+    """
+    raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,23 +71,21 @@ class Side:
 
   Attributes:
     name: for tables.
-    run: what is timed; the arrays it returns are waited for. It may also wait for other processes.
-    check: compares its results with ours and gives the largest difference of each, or raises `ResultsDiffer`. Never
+    run: the call that is timed; the harness waits for the arrays it returns.
+    check: compares its results with ours and returns the largest difference of each, or raises `ResultsDiffer`. Never
       timed. None for ourselves, and for a side that computes something else.
-    units: how many units of work are in a call. Sides are compared by the time of one.
-    memory: what the program needs besides arguments and results, in bytes. Asked for after the first call.
+    units: units of work in a call. Sides are compared by the time of one.
   """
 
   name: str
   run: Callable[[], Any]
   check: Callable[[], Mapping[str, float]] | None = None
   units: int = 1
-  memory: Callable[[], int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-  """What we compare with: of its variants the fastest counts."""
+  """A kind of side to compare with: the fastest of its variants counts."""
 
   kind: str
   variants: Sequence[Side]
@@ -53,7 +93,7 @@ class Baseline:
 
 
 class Program:
-  """A function of some arguments, compiled with its first call; it then says how much memory it needs."""
+  """A function of fixed arguments, compiled by its first call. As a `Side.run`, its memory is recorded."""
 
   def __init__(self, function: Callable[..., Any], *arguments: Any):
     self._function, self._arguments = function, arguments
@@ -63,73 +103,64 @@ class Program:
     return jax.jit(self._function).lower(*self._arguments).compile()
 
   def __call__(self) -> Any:
-    """What it gives for its arguments."""
+    """Return the function's value."""
     return self._compiled(*self._arguments)
 
   def temporary_bytes(self) -> int:
-    """What it needs on each device besides its arguments and results."""
+    """Return the memory that it needs on each device besides arguments and results."""
     return int(self._compiled.memory_analysis().temp_size_in_bytes)
 
 
 def measure(
-  job: str,
-  problem: Mapping[str, Any],
+  options: Options,
+  job: Job,
+  case: Case,
   unit: str,
   ours: Side,
   baselines: Sequence[Baseline] = (),
   *,
   axis: str | None = None,
-  repetitions: int = 7,
-  warmups: int = 1,
-  rest: float = _REST_SECONDS,
-  timer: Timer = time.perf_counter,
+  sizes: Mapping[str, int] | None = None,
 ) -> Measurement:
-  """Times all sides in turns, once their results are known to be equal.
+  """Time all sides in turns, after their results were found equal.
 
   Args:
-    job: its name.
-    problem: what is computed and how large; kept with the figures.
-    unit: what `Side.units` counts.
+    options: how to measure.
+    job: its name and description are stored.
+    case: its sizes are stored.
+    unit: the unit of `Side.units`.
     ours: our side.
-    baselines: what to compare with. None: only ours is timed.
-    axis: the one of `problem["sizes"]` that the job goes along, if it does.
-    repetitions: how many timed calls of each side.
-    warmups: how many calls after the first are not counted.
-    rest: seconds of doing nothing before each timed call.
-    timer: seconds, from any start.
+    baselines: the sides to compare with.
+    axis: the one of the sizes that the job varies, if any.
+    sizes: further ones to store.
 
   Raises:
-    ResultsDiffer: before anything but the first calls is timed.
+    ResultsDiffer: before anything except the first calls is timed.
   """
-  if repetitions < 1:
-    raise ValueError(f"repetitions must be at least 1, but it is {repetitions}")
-  if warmups < 0:
-    raise ValueError(f"warmups must not be negative, but it is {warmups}")
-  # The first calls come before the check, which would otherwise compile unseen.
-  mine = _Clocked(ours, warmups, timer)
-  others = [[_Clocked(side, warmups, timer) for side in baseline.variants] for baseline in baselines]
+  # The first calls come before the checks, which would otherwise compile unseen.
+  mine = _Clocked(ours, options)
+  others = [[_Clocked(side, options) for side in baseline.variants] for baseline in baselines]
   for variant in (variant for variants in others for variant in variants):
     variant.check()
   timed = [mine]
   for variants in others:
     fastest = min(variant.warm for variant in variants)
     timed += [variant for variant in variants if variant.warm <= _HOPELESS * fastest]
-  for repetition in range(repetitions):
-    # Back and forth: no side always comes after the same other one.
+  for repetition in range(options.repetitions):
+    # Back and forth: no side always follows the same other one.
     for clocked in timed if repetition % 2 == 0 else reversed(timed):
-      time.sleep(rest)
+      time.sleep(options.rest)
       clocked.repeat()
   against = tuple(_compare(mine, baseline, variants) for baseline, variants in zip(baselines, others, strict=True))
-  return Measurement(job, dict(problem), unit, mine.timing(), against, axis)
+  return Measurement(job.name, case.about(job.description, sizes), unit, mine.timing(), against, axis)
 
 
-def _compare(mine: "_Clocked", baseline: Baseline, variants: Sequence["_Clocked"]) -> Against:
+def _compare(mine: "_Clocked", baseline: Baseline, variants: Sequence["_Clocked"]) -> BaselineResult:
   best = min((variant for variant in variants if variant.seconds), key=lambda variant: variant.timing().median)
   ours, theirs = mine.timing(), best.timing()
-  pairs = zip(ours.seconds, theirs.seconds, strict=True)
-  lower, _, upper = _quartiles([their / our for our, their in pairs])
+  lower, _, upper = _quartiles([their / our for our, their in zip(ours.seconds, theirs.seconds, strict=True)])
   ratio = theirs.median / ours.median
-  return Against(
+  return BaselineResult(
     baseline.kind,
     theirs,
     tuple(variant.timing() for variant in variants if variant is not best),
@@ -146,16 +177,16 @@ def _compare(mine: "_Clocked", baseline: Baseline, variants: Sequence["_Clocked"
 class _Clocked:
   """A side whose calls are timed."""
 
-  def __init__(self, side: Side, warmups: int, timer: Timer):
-    self._side, self._timer = side, timer
+  def __init__(self, side: Side, options: Options):
+    self._side, self._timer = side, options.timer
     self._first = self._call()
-    self._warm = [self._call() for _ in range(warmups)]
+    self._warm = [self._call() for _ in range(options.warmups)]
     self.seconds: list[float] = []  # Of whole calls.
     self.differences: dict[str, float] = {}
 
   @property
   def warm(self) -> float:
-    """How long a unit took when warming up, as far as is known."""
+    """Time of a unit in the warm-up, as far as is known."""
     return min([self._first, *self._warm]) / self._side.units
 
   def check(self) -> None:
@@ -167,7 +198,7 @@ class _Clocked:
 
   def _call(self) -> float:
     start = self._timer()
-    jax.block_until_ready(self._side.run())  # JAX returns before it is done; what is not a JAX array passes through.
+    jax.block_until_ready(self._side.run())  # JAX returns before it is done.
     return self._timer() - start
 
   def timing(self) -> Timing:
@@ -176,14 +207,14 @@ class _Clocked:
     lower, median, upper = _quartiles(seconds)
     return Timing(
       side.name,
-      max(0.0, self._first - _quartiles(calls)[1]),
-      median,
-      lower,
-      upper,
-      min(seconds),
-      tuple(seconds),
-      side.units,
-      None if side.memory is None else side.memory(),
+      compile_seconds=max(0.0, self._first - statistics.median(calls)),
+      median=median,
+      lower_quartile=lower,
+      upper_quartile=upper,
+      fastest=min(seconds),
+      seconds=tuple(seconds),
+      units=side.units,
+      temporary_bytes=side.run.temporary_bytes() if isinstance(side.run, Program) else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The machine that figures were measured on."""
+"""Facts about the machine that times are measured on."""
 
 import os
 import platform
@@ -11,12 +11,12 @@ from last_jax.devices import add_xla_flags, num_cores
 
 
 def compile_quickly() -> None:
-  """Has XLA optimise little: most of the time of tiny problems is compiling. Before JAX starts."""
+  """Let XLA optimise little, before JAX starts: tiny cases spend most of their time compiling."""
   add_xla_flags({"--xla_backend_optimization_level": "0", "--xla_cpu_use_fusion_emitters": "false"})
 
 
 def facts() -> dict[str, Any]:
-  """What figures depend on, and nothing that says whose machine it is."""
+  """Return all that times depend on, and nothing that identifies the machine's owner."""
   cores = num_cores()
   versions: dict[str, str | None] = {}
   for package in ("jax", "jaxlib", "numpy", "torch"):

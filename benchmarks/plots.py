@@ -1,4 +1,4 @@
-"""Scaling as pictures: a PNG file for each axis, with the look of the other figures."""
+"""Scaling as pictures: a PNG file for each job along an axis."""
 
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.records import Measurement, Timing
 from benchmarks.tables import unit_of
-from last_jax.data.files import replaced
-from last_jax.report import Style, method_style
+from last_jax.io import replaced
 
 _AXES = {
   "students": "students",
@@ -18,27 +17,25 @@ _AXES = {
   "horizon": "steps of an episode",
   "seeds": "teachers trained at once",
 }
-_DOTTED = (0.0, (1.2, 1.6))
-_LEAST_SPAN = 10.0  # How many times as high as its bottom a panel is at least: small differences are to look small.
+_COLORS = ("#009e73", "#0072b2", "#e69f00", "#cc79a7")  # Of Okabe and Ito, apart under colour blindness.
 
 
 class _Line(NamedTuple):
   label: str
-  style: Style
+  look: dict[str, Any]
   sizes: list[int]
   timings: list[Timing]
 
 
 def write_plots(folder: pathlib.Path, measurements: Iterable[Measurement]) -> list[pathlib.Path]:
-  """Draws every job that goes along an axis, as scaling_JOB.png; gives the files."""
+  """Draw every job along an axis, as scaling_JOB.png, and return the files."""
   jobs: dict[str, list[Measurement]] = {}
   for measured in measurements:
     if measured.axis is not None:
       jobs.setdefault(measured.job, []).append(measured)
   written = []
   for job, own in jobs.items():
-    path = folder / f"scaling_{job}.png"
-    figure = draw(own)
+    path, figure = folder / f"scaling_{job}.png", draw(own)
     with replaced(path) as temporary:
       figure.savefig(temporary, format="png")
     written.append(path)
@@ -46,12 +43,12 @@ def write_plots(folder: pathlib.Path, measurements: Iterable[Measurement]) -> li
 
 
 def draw(measurements: Sequence[Measurement]) -> Any:
-  """A job's figure: time per unit and, where it is known, temporary memory, by the size along the axis."""
+  """Draw a job: time per unit and, where it is known, temporary memory, by the size along the axis."""
   from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
 
   first, lines = measurements[0], _lines(measurements)
-  assert first.axis is not None, f"{first.job} goes along no axis"
+  assert first.axis is not None, f"{first.job} has no axis"
   seconds, unit = unit_of(max(timing.median for line in lines for timing in line.timings))
   panels: list[tuple[str, Callable[[Timing], float | None]]] = [
     (f"time per {first.unit} ({unit})", lambda timing: timing.median / seconds)
@@ -66,29 +63,28 @@ def draw(measurements: Sequence[Measurement]) -> Any:
     place.set_xlabel(_AXES[first.axis])
     place.set_ylabel(label)
   handles, labels = places[0].get_legend_handles_labels()
-  # Below the panels, where it covers nothing.
   figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, handlelength=4.2)
   figure.suptitle(f"{first.job}: {first.problem['description']}", fontsize=11)
   return figure
 
 
 def _mebibytes(timing: Timing) -> float | None:
-  return timing.temporary_bytes and timing.temporary_bytes / 2**20  # Nothing is left out of a logarithmic axis.
+  return timing.temporary_bytes and timing.temporary_bytes / 2**20  # A logarithmic axis has no place for 0.
 
 
 def _lines(measurements: Sequence[Measurement]) -> list[_Line]:
-  """Our own by their names; after each, in its colour but dotted, what it is compared with."""
+  """Return our lines by name and, in the same colour but dotted, those of their baselines."""
   lines: dict[tuple[str, str], _Line] = {}
-  several = len({measured.ours.name for measured in measurements}) > 1
+  names = list(dict.fromkeys(measured.ours.name for measured in measurements))
   for measured in measurements:
     name = measured.ours.name
-    style = method_style(name)._replace(line="-")
-    shown = [(name, style, measured.ours)]
+    color = _COLORS[names.index(name) % len(_COLORS)]
+    shown = [(name, {"color": color, "linestyle": "-", "marker": "o"}, measured.ours)]
     for against in measured.against:
-      label = f"{name}, {against.kind}" if several else against.kind
-      shown.append((label, style._replace(line=_DOTTED, marker="x"), against.timing))
-    for label, style, timing in shown:
-      line = lines.setdefault((name, label), _Line(label, style, [], []))
+      label = f"{name}, {against.kind}" if len(names) > 1 else against.kind
+      shown.append((label, {"color": color, "linestyle": ":", "marker": "x"}, against.timing))
+    for label, look, timing in shown:
+      line = lines.setdefault((name, label), _Line(label, look, [], []))
       line.sizes.append(measured.size)
       line.timings.append(timing)
   return list(lines.values())
@@ -97,46 +93,31 @@ def _lines(measurements: Sequence[Measurement]) -> list[_Line]:
 def _draw_panel(axis: Any, lines: Sequence[_Line], value: Callable[[Timing], float | None]) -> None:
   drawn: list[tuple[int, float]] = []
   for line in lines:
-    points = [
-      (size, height) for size, timing in zip(line.sizes, line.timings, strict=True) if (height := value(timing))
-    ]
+    points = [(size, y) for size, timing in zip(line.sizes, line.timings, strict=True) if (y := value(timing))]
     drawn += points
     if points:
-      axis.plot(
-        *zip(*points, strict=True), label=line.label, color=line.style.color, linestyle=line.style.line, linewidth=1.7,
-        marker=line.style.marker, markersize=5.0, markerfacecolor="white", markeredgewidth=1.1,
-      )  # fmt: skip
+      axis.plot(*zip(*points, strict=True), label=line.label, markersize=5.0, markerfacecolor="white", **line.look)
   axis.set_xscale("log")
   axis.set_yscale("log")
   if drawn:
-    _draw_proportion(axis, drawn)
-    _set_ticks(axis, sorted({size for size, _ in drawn}))
+    _finish(axis, drawn)
   axis.grid(True, which="major", color="0.9", linewidth=0.7)
   axis.set_axisbelow(True)
   axis.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_proportion(axis: Any, points: Sequence[tuple[int, float]]) -> None:
-  """What grows in proportion to the size is as steep as this line, through the middle; limits are set before."""
-  sizes, heights = (sorted(values) for values in zip(*points, strict=True))
-  room = max(1.25, (_LEAST_SPAN * heights[0] / heights[-1]) ** 0.5)
+def _finish(axis: Any, points: Sequence[tuple[int, float]]) -> None:
+  """Label the axes with plain numbers, and draw a line through the middle with the slope of proportional growth."""
+  from matplotlib.ticker import LogLocator
+
+  sizes, heights = (sorted(set(values)) for values in zip(*points, strict=True))
+  middle = ((heights[0] * heights[-1]) / (sizes[0] * sizes[-1])) ** 0.5
+  # Small differences are to look small: a panel spans at least a factor of ten.
+  room = max(1.25, (10 * heights[0] / heights[-1]) ** 0.5)
   axis.set_ylim(heights[0] / room, heights[-1] * room)
-  axis.set_xlim(sizes[0] / 1.15, sizes[-1] * 1.15)
-  middle = (heights[0] * heights[-1]) ** 0.5 / (sizes[0] * sizes[-1]) ** 0.5
-  ends = (sizes[0] / 1.15, sizes[-1] * 1.15)
-  axis.plot(
-    ends, [middle * size for size in ends], label="in proportion", color="0.6", linewidth=1.0, linestyle="--", zorder=1,
-    scalex=False, scaley=False,
-  )  # fmt: skip
-
-
-def _set_ticks(axis: Any, sizes: Sequence[int]) -> None:
-  """Plain numbers: along the axis those that were measured."""
-  from matplotlib.ticker import LogLocator, NullLocator
-
+  ends = [sizes[0], sizes[-1]]
+  axis.plot(ends, [middle * size for size in ends], label="in proportion", color="0.6", linestyle="--", zorder=1)
   axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
-  axis.xaxis.set_minor_locator(NullLocator())
-  low, high = axis.get_ylim()
-  axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)))
+  axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if heights[-1] < 300 * heights[0] else (1.0,)))
   axis.yaxis.set_major_formatter(lambda height, _: f"{height:g}")
-  axis.yaxis.set_minor_locator(NullLocator())
+  axis.minorticks_off()

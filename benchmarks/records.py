@@ -1,51 +1,52 @@
-"""Figures with what they were measured on: all that tables, plots and the JSON file are made of."""
+"""Times, with the case that they were measured on: the content of tables, plots and benchmarks.json."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-  """How long one side took. In seconds, and but for compiling those of one unit of work."""
+  """The time of one side. In seconds and, except for compiling, per unit of work."""
 
   name: str
-  compile_seconds: float  # The first call less a warm one; not below 0.
+  compile_seconds: float  # The first call minus a warm one; not below 0.
   median: float
   lower_quartile: float
   upper_quartile: float
   fastest: float
   seconds: tuple[float, ...]  # Every repetition, in order.
-  units: int = 1  # How many units a repetition had.
-  temporary_bytes: int | None = None  # What the program needs on a device besides arguments and results, where known.
+  units: int = 1  # Number of units in a repetition.
+  temporary_bytes: int | None = None  # On a device, besides arguments and results, where known.
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-  """What is aimed at: at least `factor` times as fast or, with `slower`, at most `factor` times as long."""
+  """The aim of a comparison: at least `factor` times as fast or, with `slower`, at most `factor` times as long."""
 
   factor: float
   slower: bool = False
 
   def is_met(self, ratio: float) -> bool:
-    """Whether a ratio, how many times as fast we are, is enough."""
+    """Return whether a ratio (last_jax is `ratio` times as fast) is enough."""
     return ratio * self.factor >= 1 if self.slower else ratio >= self.factor
 
 
 @dataclasses.dataclass(frozen=True)
-class Against:
+class BaselineResult:
   """A comparison with one kind of baseline.
 
   Attributes:
-    kind: of what kind it is.
+    kind: the baseline's name.
     timing: of its fastest variant.
-    slower: those of its other variants; of one that was hopeless only what warming up took.
-    ratio: the baseline's median over ours: how many times as fast we are.
-    ratio_lower_quartile: of the ratios of the single repetitions.
+    slower: of its other variants; of a variant that was far slower only the warm-up.
+    ratio: the baseline's median over ours: last_jax is `ratio` times as fast.
+    ratio_lower_quartile: of the ratios of single repetitions.
     ratio_upper_quartile: likewise.
-    ratio_of_fastest: the baseline's fastest repetition over our fastest. On a machine that others use as well, a ratio
-      far from this one says that one side was disturbed more than the other.
-    largest_difference: between the results, by name, in absolute terms. Empty where both compute different things.
-    target: what is aimed at, where something is.
+    ratio_of_fastest: the baseline's fastest repetition over ours. On a shared machine, a value far from `ratio` shows
+      that one side was disturbed more than the other.
+    largest_difference: between the results, by name, absolute. Empty where both compute different things.
+    target: the aim, where there is one.
     met: whether it was reached.
   """
 
@@ -63,30 +64,50 @@ class Against:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-  """Our time for one problem, and what it was compared with.
+  """Our time for one case, and its comparisons.
 
   Attributes:
-    job: its name.
-    problem: what was computed: its description, sizes, seed and settings.
-    unit: what times are of, as "student-step".
+    job: the job's name.
+    problem: facts about the case: description, sizes, seed and settings.
+    unit: the unit of work, as "student-step".
     ours: our timing.
-    against: a comparison for each kind of baseline that there was.
-    axis: the one of the sizes that the job goes along, where it is about scaling.
+    against: a comparison for each kind of baseline that is available.
+    axis: the one of the sizes that the job varies, if it is about scaling.
   """
 
   job: str
   problem: dict[str, Any]
   unit: str
   ours: Timing
-  against: tuple[Against, ...] = ()
+  against: tuple[BaselineResult, ...] = ()
   axis: str | None = None
 
   @property
   def size(self) -> int:
-    """Where on its axis it is."""
-    assert self.axis is not None, f"{self.job} goes along no axis"
+    """The size along the axis."""
+    assert self.axis is not None, f"{self.job} has no axis"
     return self.problem["sizes"][self.axis]
 
   def to_json(self) -> dict[str, Any]:
-    """As dictionaries, lists, strings and numbers."""
+    """Return dictionaries, lists, strings and numbers."""
     return dataclasses.asdict(self)
+
+  @classmethod
+  def from_json(cls, values: Mapping[str, Any]) -> "Measurement":
+    """Rebuild a measurement from `to_json`, also of earlier versions."""
+    against = tuple(
+      BaselineResult(
+        **{
+          **each,
+          "timing": _timing(each["timing"]),
+          "slower": tuple(map(_timing, each["slower"])),
+          "target": each["target"] and Target(**each["target"]),
+        }
+      )
+      for each in values["against"]
+    )
+    return cls(**{**values, "ours": _timing(values["ours"]), "against": against})
+
+
+def _timing(values: Mapping[str, Any]) -> Timing:
+  return Timing(**{**values, "seconds": tuple(values["seconds"])})

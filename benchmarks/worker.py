@@ -1,5 +1,6 @@
-"""One of the processes of `jobs/processes.py`: teaches its share of the students when it is told to."""
+"""One of the processes of `jobs/processes.py`: teaches its share of the students on command."""
 
+import json
 import os
 import sys
 
@@ -7,25 +8,27 @@ import jax
 import numpy as np
 
 import last_jax as last
-from benchmarks import ours, problems
-from benchmarks.problems import METHODS, Sizes
+from benchmarks import cases, ours
+from benchmarks.cases import STRATEGIES
 
 
-def main(file: str, *words: str) -> None:
-  """Sets itself up on one core, and then obeys.
+def main(file: str, sizes: str, seed: str, core: str, address: str, count: str, place: str) -> None:
+  """Set up on one core, and then follow the commands on the standard input.
 
   Args:
-    file: where to save results.
-    words: the numbers of `Sizes`, the seed, the core, the first process's address, how many there are, and which it is.
+    file: for the results.
+    sizes: of the case, as JSON.
+    seed: likewise.
+    core: the core to run on.
+    address: HOST:PORT of the first process.
+    count: number of processes.
+    place: the number of this process, from 0.
   """
-  *numbers, seed, core = map(int, words[:-3])
-  address, (count, place) = words[-3], map(int, words[-2:])
   if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, {core})
-  several = (address, count, place) if count > 1 else ()
+    os.sched_setaffinity(0, {int(core)})
+  several = (address, int(count), int(place)) if int(count) > 1 else ()
   last.devices.prepare("cpu", 1, *several)
-  problem = problems.draw(Sizes(*numbers), seed)
-  teach = ours.teach(problem, METHODS["greedy"])
+  teach = ours.teach(cases.draw_linear(int(seed), **json.loads(sizes)), ours.make_teacher(STRATEGIES["greedy"]))
   for line in sys.stdin:
     result = jax.block_until_ready(teach())
     if line.strip() == "save":

@@ -1,6 +1,6 @@
-"""What we compare with, written for the same jobs with care: each kind in a module of its own.
+"""Implementations to compare with, written with care for the same jobs: each kind in a module of its own.
 
-A kind that cannot be had on this machine says so in a line, and is left out.
+A kind that is not available on this machine is left out, with a message.
 """
 
 from collections.abc import Callable
@@ -8,24 +8,24 @@ from typing import NamedTuple
 
 from benchmarks.baselines import c_loop, numpy_batched, torch_batched, torch_students, torch_tools
 from benchmarks.baselines.base import Teach
-from benchmarks.problems import Method, Problem
+from benchmarks.cases import Case, Strategy
 
 PER_STUDENT, BATCHED, NUMPY, C_LOOP = "PyTorch, per student", "PyTorch, batched", "NumPy", "C loop"
 
 
 class Kind(NamedTuple):
-  """A way to teach linear students.
+  """A kind of implementation of teaching linear students.
 
   Attributes:
     name: for tables.
-    missing: gives why it cannot be had, or None.
-    variants: `(problem, method, PyTorch's threads or None) -> ` what to try, by name: the fastest counts.
-    students: how many students it is timed on at most, where all would take too long; None: all.
+    missing: returns why it is not available, or None.
+    variants: `(case, strategy, PyTorch's threads or None) ->` implementations to try, by name: the fastest counts.
+    students: the most students that it is timed on, where all would take too long; None for all.
   """
 
   name: str
   missing: Callable[[], str | None]
-  variants: Callable[[Problem, Method, int | None], dict[str, Teach]]
+  variants: Callable[[Case, Strategy, int | None], dict[str, Teach]]
   students: int | None = None
 
 
@@ -41,5 +41,5 @@ KINDS = {
 
 
 def missing() -> list[str]:
-  """Why baselines are left out on this machine: a line each."""
+  """Return why baselines are left out on this machine: a line each."""
   return list(dict.fromkeys(why for kind in KINDS.values() if (why := kind.missing()) is not None))

@@ -1,9 +1,8 @@
-/* Teaching of logistic students in one fused loop: about what a machine can do, to compare with.
+/* Teaching of logistic students in one fused loop: about the limit of a machine, to compare with.
 
-   Compiled when it is used, see c_loop.py, for rows of STRIDE weights: a student has `width` of them, the last its
-   bias; the rest is 0. The file includes itself twice, for float and for double. Students are taught some at a time, in
-   lanes: while one student's step waits for a result, those of others go on. Calls for different students may run at
-   the same time.
+   Compiled by c_loop.py for rows of STRIDE weights: a student has `width` of them, the last its bias; the rest is 0.
+   The file includes itself twice, for float and for double. Several students are taught together, in lanes: while the
+   step of one waits for a result, those of the others proceed. Calls for different students may run concurrently.
 
    A step on the example x with the gradient u in the output, where the bias does not decay:
 
@@ -19,15 +18,15 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-#define LANES 8      /* Students taught together on examples of their own, */
-#define POOL_LANES 6 /* and on the best of the pool, */
-#define CHUNK 16     /* whose products with so many examples are in registers at once. */
+#define LANES 8      /* Students taught together on proposed examples. */
+#define POOL_LANES 6 /* Students taught together on the best example of the pool. */
+#define CHUNK 16     /* Examples of the pool whose products with these students are in registers at once. */
 
 /* As in c_loop.py. */
 enum { TRUTH, NONE, ONE_HOT, SIMPLEX, MAGNITUDE };
 
 typedef struct {
-  int64_t pool, chunks, width, steps; /* The pool is so many whole chunks, after its last example the first again. */
+  int64_t pool, chunks, width, steps; /* Chunks are filled up with the first example. */
   double rate, shrink, radius;
   const void *x;              /* [pool][STRIDE] */
   const void *columns;        /* [width][chunks CHUNK] */
@@ -35,7 +34,7 @@ typedef struct {
   const void *target_outputs; /* [chunks CHUNK], <w*, x> */
   const void *scales;         /* [chunks CHUNK], rate ||x||^2 */
   const void *target;         /* [STRIDE] */
-  const void *keep;           /* [STRIDE], what weight decay leaves of a weight. */
+  const void *keep;           /* [STRIDE], factor of weight decay in a step. */
 } Task;
 
 /* A random example, by xorshift64*. */
@@ -46,7 +45,7 @@ INLINE int64_t draw(uint64_t *state, int64_t pool) {
   return (int64_t)(((*state * 0x2545F4914F6CDD1DULL >> 32) * (uint64_t)pool) >> 32);
 }
 
-/* The state that a student's draws begin with, never 0: splitmix64. */
+/* The initial state of a student's draws, never 0: splitmix64. */
 INLINE uint64_t first_state(uint64_t seed, int64_t student) {
   uint64_t z = (seed << 32) + (uint64_t)student + 0x9E3779B97F4A7C15ULL;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -54,7 +53,7 @@ INLINE uint64_t first_state(uint64_t seed, int64_t student) {
   return (z ^ (z >> 31)) | 1;
 }
 
-/* exp(x) to rounding, by exp(x) = 2^n exp(r) and Taylor's series. Inlined: a call would empty all registers. */
+/* exp(x) to rounding, by exp(x) = 2^n exp(r) and Taylor's series. Inlined: a call would spill all registers. */
 INLINE float exp_float(float x) {
   x = x < -87.0f ? -87.0f : x > 87.0f ? 87.0f : x;
   const float n = rintf(x * 1.44269504f);
@@ -95,7 +94,7 @@ INLINE REAL NAME(clip)(REAL value, REAL low, REAL high) {
   return value > high ? high : value;
 }
 
-/* u, for an output, <e, x>, and what is known of the example. `labels` is a constant where this is inlined. */
+/* u, from the output, <e, x>, and facts about the example. `labels` is a constant where this is inlined. */
 INLINE REAL NAME(gradient)(int labels, REAL output, REAL error, REAL scale, REAL truth, REAL radius) {
   const REAL prediction = 1 / (1 + EXP(-output));
   if (labels == TRUTH) return prediction - truth;
@@ -106,7 +105,7 @@ INLINE REAL NAME(gradient)(int labels, REAL output, REAL error, REAL scale, REAL
   return prediction - NAME(clip)(best, truth - radius, truth + radius);
 }
 
-/* One step of a student, in place; gives the distance to the target after it. `pace` is rate u. */
+/* Take one step of a student, in place, and return its distance to the target. `pace` is rate u. */
 INLINE REAL NAME(learn)(REAL *w, const REAL *x, const REAL *keep, const REAL *target, REAL pace) {
   REAL sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -124,7 +123,7 @@ INLINE REAL NAME(distance_of)(const REAL *w, const REAL *target) {
   return SQRT(sum);
 }
 
-/* Copies students into lanes, and records where they start. Lanes that are left over repeat the first. */
+/* Copy students into lanes, and record their first distances. Spare lanes repeat the first student. */
 INLINE void NAME(load)(REAL *w, const REAL *params, REAL *distance, const REAL *target, int lanes, int count,
                        int64_t records) {
   for (int lane = 0; lane < lanes; lane++) {
@@ -133,7 +132,7 @@ INLINE void NAME(load)(REAL *w, const REAL *params, REAL *distance, const REAL *
   }
 }
 
-/* Examples that are proposed ([students][steps], or NULL: drawn). */
+/* Show the examples that are proposed ([students][steps], or NULL: drawn). */
 INLINE void NAME(show)(const Task *task, int labels, int64_t begin, int64_t end, const int32_t *proposals,
                        uint64_t seed, REAL *params, REAL *distance) {
   const REAL *x = task->x, *truth = task->truth, *goals = task->target_outputs, *scales = task->scales;
@@ -175,8 +174,8 @@ INLINE void NAME(show)(const Task *task, int labels, int64_t begin, int64_t end,
   free(w);
 }
 
-/* u of every example of the pool, for its outputs, and which of them is the best for the next step: G, up to what all
-   have in common, over 2 rate, is u (rate u ||x||^2 / 2 - <e, x>). */
+/* Compute u of every example of the pool, and return the best example for the next step: G, up to a constant, over
+   2 rate, is u (rate u ||x||^2 / 2 - <e, x>). */
 INLINE int64_t NAME(choose)(const Task *task, int labels, const REAL *outputs, REAL bias, REAL *gradients,
                             REAL *scores) {
   const REAL *truth = task->truth, *goals = task->target_outputs, *scales = task->scales;
@@ -189,7 +188,7 @@ INLINE int64_t NAME(choose)(const Task *task, int labels, const REAL *outputs, R
     scores[i] = gradients[i] * ((REAL)0.5 * scales[i] * gradients[i] - error);
     least = scores[i] < least ? scores[i] : least;
   }
-  int64_t first = 0; /* With bounds, should there be no least because nothing is a number any more. */
+  int64_t first = 0; /* Bounded: where all scores are NaN, there is no least. */
   for (int found = 0; !found && first < task->chunks * CHUNK; first += CHUNK) {
 #pragma omp simd reduction(| : found)
     for (int i = 0; i < CHUNK; i++) found |= scores[first + i] == least;
@@ -199,7 +198,7 @@ INLINE int64_t NAME(choose)(const Task *task, int labels, const REAL *outputs, R
   return first;
 }
 
-/* The best example of the pool. */
+/* Show the best example of the pool. */
 INLINE void NAME(show_best)(const Task *task, int labels, int64_t begin, int64_t end, REAL *params, REAL *distance) {
   const REAL *x = task->x, *columns = task->columns, *target = task->target, *keep = task->keep;
   const int64_t width = task->width, steps = task->steps, padded = task->chunks * CHUNK;
@@ -237,8 +236,8 @@ INLINE void NAME(show_best)(const Task *task, int labels, int64_t begin, int64_t
   free(w);
 }
 
-/* Teaches the students from `begin` to `end`: `params [students][STRIDE]` are changed, `distance [students][steps + 1]`
-   is written. */
+/* Teach the students from `begin` to `end`: update `params [students][STRIDE]`, write
+   `distance [students][steps + 1]`. */
 void NAME(teach)(const Task *task, int best, int labels, int64_t begin, int64_t end, const int32_t *proposals,
                  uint64_t seed, REAL *params, REAL *distance) {
 #define WITH(set)                                                                                   \

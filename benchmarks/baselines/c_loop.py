@@ -1,4 +1,4 @@
-"""The same teaching in C, fused and by several threads: a practical limit. The loop itself is in c_loop.c."""
+"""The same teaching in C, fused and threaded: about the limit of the machine. The loop itself is in c_loop.c."""
 
 import concurrent.futures
 import ctypes
@@ -11,19 +11,20 @@ import tempfile
 
 import numpy as np
 
-from benchmarks.baselines.base import Outcome, Teach, arrays_of, thread_word
-from benchmarks.problems import RADIUS, Method, Problem, Sizes
+from benchmarks.baselines.base import Teach, Trajectory, make_arrays, name_threads
+from benchmarks.cases import RADIUS, Case, Strategy
 from last_jax.devices import num_cores
 
 _SOURCE = pathlib.Path(__file__).with_suffix(".c")
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=c11", "-O3", "-fPIC")
-_FASTER = ("-march=native", "-ffast-math", "-fopenmp-simd")  # Not known to every compiler.
+_FASTER = ("-march=native", "-ffast-math", "-fopenmp-simd")  # Not every compiler knows these.
 
 # As in c_loop.c.
 _LABELS = ("truth", "none", "one_hot", "simplex", "magnitude")
 _CHUNK = 16
-_ROW = 8  # Rows of weights are a multiple of so many numbers long.
+_USUAL_WIDTH = 25  # 24 features and a bias.
+_ROW = 8  # The length of rows of weights is a multiple of this.
 
 
 class _Task(ctypes.Structure):
@@ -34,87 +35,87 @@ class _Task(ctypes.Structure):
     *((name, ctypes.c_double) for name in ("rate", "shrink", "radius")),
     *((name, ctypes.c_void_p) for name in ("x", "columns", "truth", "target_outputs", "scales", "target", "keep")),
   )
-  arrays: dict[str, np.ndarray]  # Kept alive by this: the fields hold their addresses only.
+  arrays: dict[str, np.ndarray]  # Keeps them alive: the fields hold only their addresses.
 
 
 class _Unusable(Exception):
-  """There is no C loop on this machine. The message is for the user."""
+  """No C loop on this machine. The message is for the user."""
 
 
 def missing() -> str | None:
-  """Why there is nothing to compare with, if so."""
+  """Return why the loop is not available, or None."""
   try:
-    _library(_row_of(Sizes.features + 1))
+    _library(_row_length(_USUAL_WIDTH))
   except _Unusable as error:
     return str(error)
   return None
 
 
-def variants(problem: Problem, method: Method, threads: int | None = None) -> dict[str, Teach]:
-  """The teaching of this problem, by as many threads as there are cores."""
-  del threads  # That is how many PyTorch is to have.
+def variants(case: Case, strategy: Strategy, threads: int | None = None) -> dict[str, Teach]:
+  """Return the teaching of this case, by one thread per core."""
+  del threads  # Of PyTorch.
   count = num_cores()
-  return {thread_word(count): _prepare(problem, method, count)}
+  return {name_threads(count): _prepare(case, strategy, count)}
 
 
-def _prepare(problem: Problem, method: Method, threads: int) -> Teach:
-  task = arrays_of(problem)
-  (pool, width), students, steps = task.x.shape, problem.sizes.students, problem.sizes.steps
-  stride = _row_of(width)
+def _prepare(case: Case, strategy: Strategy, threads: int) -> Teach:
+  task = make_arrays(case)
+  (pool, width), students, steps = task.x.shape, case.sizes["students"], case.sizes["steps"]
+  stride = _row_length(width)
 
   def padded(array: np.ndarray) -> np.ndarray:
-    """Rows of weights, filled up with zeros."""
+    """Fill rows of weights up with zeros."""
     return np.ascontiguousarray(np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, stride - width)]))
 
-  # Filled up with the first example: where a later one is as good, the first is chosen.
+  # Filled up with the first example: of equally good ones the first is chosen.
   index = np.append(np.arange(pool), np.zeros(-pool % _CHUNK, int))
   arrays = {
     "x": padded(task.x),
     "columns": np.ascontiguousarray(task.x[index].T),
     "truth": task.truth[index],
     "target_outputs": (task.x @ task.target)[index],
-    "scales": (problem.learning_rate * np.square(task.x).sum(1))[index],
+    "scales": (case.learning_rate * np.square(task.x).sum(1))[index],
     "target": padded(task.target),
     "keep": padded(task.keep),
   }
   given = _Task(
-    pool, len(index) // _CHUNK, width, steps, problem.learning_rate,
-    problem.learning_rate * problem.weight_decay, RADIUS,
+    pool, len(index) // _CHUNK, width, steps, case.learning_rate,
+    case.learning_rate * case.weight_decay, RADIUS,
     *(array.ctypes.data for array in arrays.values()),
   )  # fmt: skip
   given.arrays = arrays
-  init, labels = padded(task.init), _LABELS.index(method.labels)
+  init, labels = padded(task.init), _LABELS.index(strategy.labels)
   run = getattr(_library(stride), "teach_float" if task.x.dtype == np.float32 else "teach_double")
   ends = [students * share // threads for share in range(threads + 1)]
 
-  def teach(proposals: np.ndarray | None) -> Outcome:
+  def teach(proposals: np.ndarray | None) -> Trajectory:
     params, distance = init.copy(), np.empty((students, steps + 1), init.dtype)
     shown = None if proposals is None else np.ascontiguousarray(proposals.T, np.int32)  # [S, steps]
 
     def teach_share(begin: int, end: int) -> None:
       examples = None if shown is None else shown.ctypes.data
       results = params.ctypes.data, distance.ctypes.data
-      run(given, method.best, labels, begin, end, examples, problem.seed, *results)
+      run(given, strategy.best, labels, begin, end, examples, case.seed, *results)
 
     list(_workers(threads).map(teach_share, ends[:-1], ends[1:]))
-    return Outcome(distance, params[:, :width])
+    return Trajectory(distance, params[:, :width])
 
   return teach
 
 
-def _row_of(width: int) -> int:
+def _row_length(width: int) -> int:
   return -width % _ROW + width
 
 
 @functools.cache
 def _workers(threads: int) -> concurrent.futures.ThreadPoolExecutor:
-  """Threads of Python serve: it lets go of its lock while C runs. They sleep when there is nothing to do."""
+  """Threads of Python, which releases its lock while C runs."""
   return concurrent.futures.ThreadPoolExecutor(threads, "c_loop")
 
 
 @functools.cache
 def _library(stride: int) -> ctypes.CDLL:
-  """The loop, compiled by the machine's own compiler, for rows of this length: inner loops then know where they end."""
+  """Compile the loop with the machine's own compiler. The length of rows is a constant, for the inner loops."""
   compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
   if compiler is None:
     raise _Unusable(f"There is no C compiler ({', '.join(_COMPILERS)}), so nothing is compared with a loop in C.")
@@ -122,11 +123,11 @@ def _library(stride: int) -> ctypes.CDLL:
     part, library = os.path.join(folder, "c_loop.o"), os.path.join(folder, "c_loop.so")
     compile_ = (compiler, *_FLAGS, f"-DSTRIDE={stride}", "-c", str(_SOURCE), "-o", part)
     failure = _failure(*compile_, *_FASTER) and _failure(*compile_)
-    # In two steps: linked with -ffast-math, a library makes the whole process take tiny numbers for zero.
+    # In two steps: a library that is linked with -ffast-math makes the whole process flush denormals to zero.
     failure = failure or _failure(compiler, "-shared", part, "-o", library, "-lm")
     if failure:
       raise _Unusable(f"The compiler fails, so nothing is compared with a loop in C: {failure}")
-    loaded = ctypes.CDLL(library)  # It stays when its file is gone.
+    loaded = ctypes.CDLL(library)  # It stays loaded after its file is deleted.
   whole, address = ctypes.c_int64, ctypes.c_void_p
   for function in (loaded.teach_float, loaded.teach_double):
     function.argtypes = (
@@ -137,7 +138,7 @@ def _library(stride: int) -> ctypes.CDLL:
 
 
 def _failure(*words: str) -> str:
-  """Why a command failed, in a line, or "" if it did not."""
+  """Run a command and return why it failed, in a line, or ""."""
   done = subprocess.run(words, capture_output=True, text=True, check=False)
   lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
   return lines[0] if done.returncode else ""

@@ -1,4 +1,4 @@
-"""The same teaching in NumPy: all students are rows of one array, results are written into arrays made ahead."""
+"""The same teaching in NumPy: all students are rows of one array, results are written into preallocated arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from benchmarks.baselines.base import Arrays, Outcome, Teach, arrays_of
-from benchmarks.problems import RADIUS, Method, Problem
+from benchmarks.baselines.base import Arrays, Teach, Trajectory, make_arrays
+from benchmarks.cases import RADIUS, Case, Strategy
 
 # From the best free label and the ground truth to the best label of the set.
 _LABELS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -18,51 +18,51 @@ _LABELS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def variants(problem: Problem, method: Method, threads: int | None = None) -> dict[str, Teach]:
-  """The teaching of this problem; NumPy has threads for matrix products only, and decides itself."""
+def variants(case: Case, strategy: Strategy, threads: int | None = None) -> dict[str, Teach]:
+  """Return the teaching of this case. NumPy has threads for matrix products only, and decides itself."""
   del threads
-  return {"": _prepare(problem, method)}
+  return {"": _prepare(case, strategy)}
 
 
-def _prepare(problem: Problem, method: Method) -> Teach:
-  task = arrays_of(problem)
-  rate, steps, students = problem.learning_rate, problem.sizes.steps, problem.sizes.students
-  shrink = rate * problem.weight_decay
+def _prepare(case: Case, strategy: Strategy) -> Teach:
+  task = make_arrays(case)
+  rate, steps, students = case.learning_rate, case.sizes["steps"], case.sizes["students"]
+  shrink = rate * case.weight_decay
   scales, target_outputs = rate * np.einsum("nd,nd->n", task.x, task.x), task.x @ task.target
   half_scales = 0.5 * scales
   columns = np.ascontiguousarray(task.x.T)
-  generator = np.random.default_rng(problem.seed)
+  generator = np.random.default_rng(case.seed)
 
   def lesson(outputs: np.ndarray, bias: np.ndarray, index: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The gradients in the outputs, and <e, x> with e = w - eta lambda w - w*; the bias does not decay."""
+    """Return the gradients in the outputs, and <e, x> with e = w - eta lambda w - w*; the bias does not decay."""
     errors = outputs * (1.0 - shrink) - target_outputs[index] + shrink * bias
     prediction, truth = expit(outputs), task.truth[index]
-    if method.labels == "truth":
+    if strategy.labels == "truth":
       return prediction - truth, errors
-    return prediction - _LABELS[method.labels](prediction - errors / scales[index], truth), errors
+    return prediction - _LABELS[strategy.labels](prediction - errors / scales[index], truth), errors
 
   def choose(params: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each student the best example `[S]` and its gradient in the output `[S]`."""
+    """Return each student's best example `[S]` and its gradient in the output `[S]`."""
     gradients, errors = lesson(params @ columns, params[:, -1:], slice(None))  # [S, n]
-    # G up to what is the same for all examples, over 2 eta: u (eta u ||x||^2 / 2 - <e, x>).
+    # G up to a constant, over 2 eta: u (eta u ||x||^2 / 2 - <e, x>).
     best = (gradients * (gradients * half_scales - errors)).argmin(1)
     return best, np.take_along_axis(gradients, best[:, None], 1)[:, 0]
 
   def label(params: np.ndarray, x: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """The gradients in the outputs `[S]` of the examples shown."""
+    """Return the gradients in the outputs `[S]` of the examples shown."""
     outputs = np.einsum("sd,sd->s", params, x)
-    if method.labels == "truth":  # Errors are not needed then.
+    if strategy.labels == "truth":  # Errors are not needed then.
       return expit(outputs) - task.truth[index]
     return lesson(outputs, params[:, -1], index)[0]
 
-  def teach(proposals: np.ndarray | None) -> Outcome:
+  def teach(proposals: np.ndarray | None) -> Trajectory:
     if proposals is None:
       proposals = generator.integers(len(task.x), size=(steps, students))
     params, distance = task.init.copy(), np.empty((steps + 1, students), task.x.dtype)
     x, difference = np.empty_like(params), np.empty_like(params)
     _record(params, task, difference, distance[0])
     for step in range(steps):
-      index, gradients = choose(params) if method.best else (proposals[step], None)
+      index, gradients = choose(params) if strategy.best else (proposals[step], None)
       np.take(task.x, index, axis=0, out=x, mode="clip")  # Any other mode copies twice.
       if gradients is None:
         gradients = label(params, x, index)
@@ -70,12 +70,12 @@ def _prepare(problem: Problem, method: Method) -> Teach:
       x *= (rate * gradients)[:, None]
       params -= x
       _record(params, task, difference, distance[step + 1])
-    return Outcome(np.sqrt(distance).T, params)
+    return Trajectory(np.sqrt(distance).T, params)
 
   return teach
 
 
 def _record(params: np.ndarray, task: Arrays, difference: np.ndarray, row: np.ndarray) -> None:
-  """Writes the squared distances `[S]` into `row`."""
+  """Write the squared distances `[S]` into `row`."""
   np.subtract(params, task.target, out=difference)
   np.einsum("sd,sd->s", difference, difference, out=row)

@@ -1,50 +1,50 @@
-"""The same teaching in batched eager PyTorch, as one would write it with care.
+"""The same teaching in batched eager PyTorch, written with care.
 
-All students are rows of one tensor. There is no Python loop but that over the steps, nothing is computed twice that
-stays the same, results are written into tensors made ahead, and nothing is recorded for gradients.
+All students are rows of one tensor. The only Python loop is over the steps, constants are computed once, results are
+written into preallocated tensors, and nothing is recorded for gradients.
 """
 
 import numpy as np
 
-from benchmarks.baselines.base import Arrays, Outcome, Teach, arrays_of, thread_word
+from benchmarks.baselines.base import Arrays, Teach, Trajectory, make_arrays, name_threads
 from benchmarks.baselines.torch_tools import LABELS, Tensor, threads_to_try, with_threads
-from benchmarks.problems import Method, Problem
+from benchmarks.cases import Case, Strategy
 
 
-def variants(problem: Problem, method: Method, threads: int | None = None) -> dict[str, Teach]:
-  """The teaching of this problem, by the number of threads."""
-  teach = _prepare(problem, method)
-  return {thread_word(count): with_threads(count, teach) for count in threads_to_try(threads)}
+def variants(case: Case, strategy: Strategy, threads: int | None = None) -> dict[str, Teach]:
+  """Return the teaching of this case, by the number of threads."""
+  teach = _prepare(case, strategy)
+  return {name_threads(count): with_threads(count, teach) for count in threads_to_try(threads)}
 
 
-def _prepare(problem: Problem, method: Method) -> Teach:
+def _prepare(case: Case, strategy: Strategy) -> Teach:
   import torch
 
-  task = Arrays(*map(torch.tensor, arrays_of(problem)))
-  rate, steps = problem.learning_rate, problem.sizes.steps
-  shrink = rate * problem.weight_decay
+  task = Arrays(*map(torch.tensor, make_arrays(case)))
+  rate, steps = case.learning_rate, case.sizes["steps"]
+  shrink = rate * case.weight_decay
 
-  def teach(proposals: np.ndarray | None) -> Outcome:
+  def teach(proposals: np.ndarray | None) -> Trajectory:
     with torch.inference_mode():
       students = _Students(task, steps, rate)
-      if method.best:
-        _show_best(task, students, method.labels, rate, shrink)
+      if strategy.best:
+        _show_best(task, students, strategy.labels, rate, shrink)
       else:
-        shape = (steps, problem.sizes.students)
+        shape = (steps, case.sizes["students"])
         shown = torch.randint(len(task.x), shape) if proposals is None else torch.tensor(proposals)
-        _show(task, students, shown, method.labels, rate, shrink)
-      return students.outcome()
+        _show(task, students, shown, strategy.labels, rate, shrink)
+      return students.trajectory()
 
   return teach
 
 
 def _show(task: Arrays, students: "_Students", shown: Tensor, labels: str, rate: float, shrink: float) -> None:
-  """Shows the examples `shown [steps, S]` with their ground truth, or with their best labels."""
+  """Show the examples `shown [steps, S]` with their ground truth, or with their best labels."""
   import torch
 
   x, product = torch.empty_like(students.params), torch.empty_like(students.params)
   index = shown.unbind(0)
-  # What a step needs of its examples besides x, looked up for all steps at once.
+  # Everything else that a step needs of its examples, looked up for all steps at once.
   truth = task.truth[shown].unbind(0)
   if labels != "truth":
     target_outputs = (task.x @ task.target)[shown].unbind(0)
@@ -63,7 +63,7 @@ def _show(task: Arrays, students: "_Students", shown: Tensor, labels: str, rate:
 
 
 def _show_best(task: Arrays, students: "_Students", labels: str, rate: float, shrink: float) -> None:
-  """Shows the example of the pool that is best for the next step, with its ground truth or its best label."""
+  """Show the example of the pool that is best for the next step, with its ground truth or its best label."""
   import torch
 
   columns = task.x.t().contiguous()  # [d + 1, n]
@@ -74,14 +74,14 @@ def _show_best(task: Arrays, students: "_Students", labels: str, rate: float, sh
   for _ in range(students.steps):
     torch.mm(students.params, columns, out=outputs)
     torch.sigmoid(outputs, out=gradients)
-    # The products with x are at hand, so <e, x> costs no second matrix product.
+    # <e, x> from the products with x: no second matrix product.
     errors = outputs.mul_(1.0 - shrink).sub_(target_outputs).add_(students.bias[:, None], alpha=shrink)
     if labels == "truth":
       gradients.sub_(task.truth)
     else:
       free = torch.div(errors, scale, out=scores).neg_().add_(gradients)
       gradients.sub_(LABELS[labels](free, task.truth))
-    # G up to what is the same for all examples, over 2 eta: u (eta u ||x||^2 / 2 - <e, x>).
+    # G up to a constant, over 2 eta: u (eta u ||x||^2 / 2 - <e, x>).
     best = torch.mul(gradients, half_scale, out=scores).sub_(errors).mul_(gradients).argmin(1)
     students.learn(task.x.index_select(0, best), gradients.gather(1, best[:, None])[:, 0])
 
@@ -101,7 +101,7 @@ class _Students:
     self._record()
 
   def learn(self, x: Tensor, gradient: Tensor) -> None:
-    """One step on an example each, `x [S, d + 1]`, given the gradients in the outputs `[S]`."""
+    """Take one step on an example each, `x [S, d + 1]`, given the gradients in the outputs `[S]`."""
     self.params.mul_(self._task.keep).addcmul_(x, gradient[:, None], value=-self._rate)
     self._record()
 
@@ -111,5 +111,5 @@ class _Students:
     torch.sub(self.params, self._task.target, out=self._difference)
     torch.linalg.vector_norm(self._difference, dim=1, out=next(self._rows))
 
-  def outcome(self) -> Outcome:
-    return Outcome(self._distance.numpy().T, self.params.numpy())
+  def trajectory(self) -> Trajectory:
+    return Trajectory(self._distance.numpy().T, self.params.numpy())

@@ -1,8 +1,8 @@
 """Greedy teaching of networks in batched eager PyTorch, with labels sought by gradient descent.
 
-Nothing here knows that the label has an exact solution. It is otherwise written with care: all students are rows of the
-same tensors, their steps are explicit formulas, and what does not depend on the label is computed once for all of the
-descent. Autograd is for the label only.
+The exact solution for the label is not used. Otherwise it is written with care: all students are rows of the same
+tensors, their steps are explicit formulas, and all that does not depend on the label is computed once per descent.
+Autograd is for the label only.
 """
 
 from typing import Any, NamedTuple
@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.baselines.torch_tools import Tensor
-from benchmarks.problems import MlpProblem
+from benchmarks.cases import Case
 
 DESCENT_STEPS = 50
-# Of Adam, on the numbers whose softmax is the label: enough to cross the simplex in those steps.
+# Of Adam, on the logits of the label: enough to cross the simplex in those steps.
 _DESCENT_RATE = 0.3
 
 
@@ -27,53 +27,51 @@ class Layers(NamedTuple):
 
 
 class Network:
-  """The students of a problem, and how they learn."""
+  """The students of a case."""
 
-  def __init__(self, problem: MlpProblem):
+  def __init__(self, case: Case):
     import torch
 
-    self._problem = problem
-    self._x = torch.tensor(problem.x)
-    self._target = layers_of(problem.target)
+    self._case = case
+    self._x = torch.tensor(case.x)
+    self._target = make_layers(case.target)
 
-  def teach(self, index: np.ndarray | None = None) -> Tensor:
-    """All steps from the start, on the examples `index [steps, S]` or random ones: distances `[steps + 1, S]`."""
+  def teach(self) -> Tensor:
+    """Take all steps on random examples and return the distances `[steps + 1, S]`."""
     import torch
 
-    sizes = self._problem.sizes
-    params = layers_of(self._problem.init)
-    shape = (sizes.steps, sizes.students)
-    shown = torch.randint(len(self._x), shape) if index is None else torch.tensor(index)
+    params = make_layers(self._case.init)
+    shape = (self._case.sizes["steps"], self._case.sizes["students"])
     distances = [self.distance(params)]
-    for row in shown:
+    for row in torch.randint(len(self._x), shape):
       params = self.learn(params, row, self.seek_labels(params, row))
       distances.append(self.distance(params))
     return torch.stack(distances)
 
   def seek_labels(self, params: Layers, index: Tensor) -> Tensor:
-    """Labels `[S, K]` on the simplex for the examples `index [S]`, by descent on the distance after the step."""
+    """Return labels `[S, K]` on the simplex for the examples `index [S]`, by descent on the distance after the step."""
     import torch
 
     with torch.no_grad():
       seen = self._look(params, index)
-    numbers = torch.zeros_like(seen.prediction, requires_grad=True)
-    descent = torch.optim.Adam([numbers], _DESCENT_RATE)
+    logits = torch.zeros_like(seen.prediction, requires_grad=True)
+    descent = torch.optim.Adam([logits], _DESCENT_RATE)
     for _ in range(DESCENT_STEPS):
       descent.zero_grad()
-      after = self._step(params, seen, torch.softmax(numbers, 1))
+      after = self._step(params, seen, torch.softmax(logits, 1))
       self._squared_distance(after).sum().backward()
       descent.step()
-    return torch.softmax(numbers, 1).detach()
+    return torch.softmax(logits, 1).detach()
 
   def learn(self, params: Layers, index: Tensor, labels: Tensor) -> Layers:
-    """One step of each student on an example of its own, `index [S]`, with `labels [S, K]`."""
+    """Take one step of each student on an example of its own, `index [S]`, with `labels [S, K]`."""
     import torch
 
     with torch.no_grad():
       return self._step(params, self._look(params, index), labels)
 
   def distance(self, params: Layers) -> Tensor:
-    """||w - w*||, `[S]`."""
+    """Return ||w - w*||, `[S]`."""
     import torch
 
     with torch.no_grad():
@@ -89,11 +87,11 @@ class Network:
     return _Seen(x, (z > 0).to(z.dtype), hidden, torch.softmax(outputs, 1))
 
   def _step(self, params: Layers, seen: "_Seen", labels: Tensor) -> Layers:
-    """The parameters after a step on labels that sum to one; weight decay is not for biases."""
+    """Return the parameters after a step on labels that sum to one; biases do not decay."""
     import torch
 
-    rate = self._problem.learning_rate
-    keep = 1.0 - rate * self._problem.weight_decay
+    rate = self._case.learning_rate
+    keep = 1.0 - rate * self._case.weight_decay
     gradient = seen.prediction - labels  # In the outputs, [S, K].
     back = torch.bmm(params.weights_1, gradient[:, :, None])[:, :, 0] * seen.slope  # In the hidden layer, [S, h].
     return Layers(
@@ -109,7 +107,7 @@ class Network:
 
 
 class _Seen(NamedTuple):
-  """What a step needs besides the label."""
+  """Everything that a step needs besides the label."""
 
   x: Tensor  # [S, d]
   slope: Tensor  # [S, h] of the hidden layer's activation.
@@ -117,8 +115,8 @@ class _Seen(NamedTuple):
   prediction: Tensor  # [S, K]
 
 
-def layers_of(params: Any) -> Layers:
-  """Parameters as `last.learners.mlp` has them, as tensors."""
+def make_layers(params: Any) -> Layers:
+  """Return the parameters of `last.learners.mlp` as tensors."""
   import torch
 
   leaves = (params[layer][name] for layer in ("layer_0", "layer_1") for name in ("weights", "bias"))

@@ -1,24 +1,24 @@
-"""What all baselines in PyTorch share. It is imported when it is used: everything else works without it."""
+"""Shared by all baselines in PyTorch. It is imported when it is used: everything else works without it."""
 
 import importlib.util
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from benchmarks.problems import RADIUS
+from benchmarks.cases import RADIUS
 
 Tensor = Any  # torch.Tensor, which is not imported here.
 Returned = TypeVar("Returned")
 
 
 def missing() -> str | None:
-  """Why there is nothing to compare with, if so."""
+  """Return why PyTorch is not available, or None."""
   if importlib.util.find_spec("torch") is not None:
     return None
   return "PyTorch is not installed, so nothing is compared with it: pip install '.[bench]'"
 
 
 def with_threads(count: int, run: Callable[..., Returned]) -> Callable[..., Returned]:
-  """The same, by `count` threads, however many PyTorch uses otherwise."""
+  """Return the same function, run with `count` threads of PyTorch."""
   import torch
 
   def run_with_threads(*arguments: Any) -> Returned:
@@ -33,10 +33,7 @@ def with_threads(count: int, run: Callable[..., Returned]) -> Callable[..., Retu
 
 
 def threads_to_try(given: int | None) -> list[int]:
-  """The number given, or as many threads as PyTorch uses by default, and one.
-
-  Small operations, or cores that others use as well, make more threads slower.
-  """
+  """Return the number given, or else PyTorch's default and one: more threads are slower for small operations."""
   import torch
 
   return sorted({torch.get_num_threads(), 1}, reverse=True) if given is None else [given]

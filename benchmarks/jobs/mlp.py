@@ -1,111 +1,93 @@
 """Exact greedy labels of networks, against labels sought by gradient descent in PyTorch."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 import last_jax as last
-from benchmarks import equality, harness, ours, problems
+from benchmarks import cases, equality, harness, ours
 from benchmarks.baselines import BATCHED, torch_mlp, torch_tools
-from benchmarks.baselines.base import thread_word
-from benchmarks.jobs.base import Job, Settings
+from benchmarks.baselines.base import name_threads
+from benchmarks.cases import Case
+from benchmarks.harness import Job, Options
 from benchmarks.jobs.teaching import UNIT
-from benchmarks.problems import MlpProblem, MlpSizes
 from benchmarks.records import Measurement, Target
 
-_TINY = MlpSizes(students=3, steps=2, pool=20, hidden=6)
-_SLACK = 1e-9  # By how much more a student may be away from the target with our label than with the baseline's.
+TINY = {"students": 3, "steps": 2, "pool": 20, "hidden": 6}
+_SIZES = {"students": 100, "steps": 50}
+_TARGET = Target(10.0)
+_SLACK = 1e-9  # The most by which a student may be farther from the target with our label than with the baseline's.
 
 
 @dataclasses.dataclass(frozen=True)
-class MlpTeaching:
-  """Greedy teaching on the simplex; attributes as of `Teaching`."""
+class MlpJob(Job):
+  """Greedy teaching of networks on the simplex."""
 
-  name: str
-  description: str
-  sizes: MlpSizes
-  target: Target
-
-  def measure(self, settings: Settings) -> list[Measurement]:
-    """Ours against batched PyTorch, if there is one."""
-    problem = problems.draw_mlp(_TINY if settings.tiny else self.sizes, settings.seed)
-    baselines = [] if torch_tools.missing() else [_torch(problem, settings.threads, self.target)]
-    mine = harness.Side("last_jax", teach(problem), units=problem.sizes.work)
-    about = problems.about(problem, self.description, descent_steps=torch_mlp.DESCENT_STEPS)
-    return [settings.measure(self.name, about, UNIT, mine, baselines)]
+  def measure(self, options: Options) -> list[Measurement]:
+    """Time last_jax against batched PyTorch, if it is available."""
+    case = cases.draw_mlp(options.seed, **(TINY if options.tiny else _SIZES))
+    baselines = [] if torch_tools.missing() else [_torch(case, options.threads)]
+    mine = harness.Side("last_jax", ours.teach(case, _teacher()), units=case.work)
+    sizes = {"descent_steps": torch_mlp.DESCENT_STEPS}
+    return [harness.measure(options, self, case, UNIT, mine, baselines, sizes=sizes)]
 
 
-def teach(problem: MlpProblem, init: Any = None, **settings: Any) -> Callable[[], last.Result]:
-  """`last.teach_many` for the students of a problem, from its start unless given."""
-  sizes = problem.sizes
-  learner = last.learners.mlp(
-    (sizes.features, sizes.hidden, sizes.classes),
-    learning_rate=problem.learning_rate,
-    weight_decay=problem.weight_decay,
-  )
-  teacher = last.teachers.greedy(last.constraints.simplex())
-  given = ours.on_devices(problem, problem.target, problem.init if init is None else init)
-  return lambda: given.teach(learner, teacher, **{"steps": sizes.steps} | settings)
+def _teacher() -> last.Teacher:
+  return last.teachers.greedy(last.constraints.simplex())
 
 
-def _torch(problem: MlpProblem, threads: int | None, target: Target) -> harness.Baseline:
-  network = torch_mlp.Network(problem)
+def _torch(case: Case, threads: int | None) -> harness.Baseline:
+  network = torch_mlp.Network(case)
 
   def side(count: int) -> harness.Side:
-    name = f"PyTorch, {torch_mlp.DESCENT_STEPS} gradient steps on the label, {thread_word(count)}"
+    name = f"PyTorch, {torch_mlp.DESCENT_STEPS} gradient steps on the label, {name_threads(count)}"
     run = torch_tools.with_threads(count, network.teach)
-    check = torch_tools.with_threads(count, lambda: _check(problem))
-    return harness.Side(name, run, check, problem.sizes.work)
+    check = torch_tools.with_threads(count, lambda: _check(case))
+    return harness.Side(name, run, check, case.work)
 
-  return harness.Baseline(BATCHED, [side(count) for count in torch_tools.threads_to_try(threads)], target)
+  return harness.Baseline(BATCHED, [side(count) for count in torch_tools.threads_to_try(threads)], _TARGET)
 
 
-def _check(problem: MlpProblem) -> dict[str, float]:
-  """Differences, in float64, of a step from where students start, and of one from where they are at the end."""
-  timed = teach(problem)()
+def _check(case: Case) -> dict[str, float]:
+  """Return the differences, in float64, of a step from the students' starts and of one from their ends."""
+  timed = ours.teach(case, _teacher())()
   assert timed.distance is not None, "distances are recorded"
   end = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), timed.params)
-  exact = problem.astype(np.float64)
+  exact = case.astype(np.float64).with_sizes(steps=1)
   differences: dict[str, float] = {}
   with jax.enable_x64(True):
-    for place, init in (("start", exact.init), ("end", end)):
-      found = check_step(exact, init)
-      differences |= {f"{name} ({place})": value for name, value in found.items()}
-    first = teach(exact, steps=1, lessons=True)().distance
-  # What is timed, in float32, does the same but for rounding.
+    for place, start in (("start", exact), ("end", dataclasses.replace(exact, init=end))):
+      differences |= {f"{name} ({place})": value for name, value in check_step(start).items()}
+    first = ours.teach(exact, _teacher())().distance
+  # The timed program, in float32, computes the same up to rounding.
   name = "distance after a step (float32)"
-  return differences | equality.check_equal({name: timed.distance[:, :2]}, {name: first}, {name: equality.FLOAT32})
+  return differences | equality.check_equal({name: timed.distance[:, :2]}, {name: first}, equality.FLOAT32)
 
 
-def check_step(problem: MlpProblem, init: Any) -> dict[str, float]:
-  """Whether with our label students come at least as near as with the baseline's, and a step is the same for both.
+def check_step(case: Case) -> dict[str, float]:
+  """Check that one step is the same for both sides, and that our labels bring students at least as near.
 
   Raises:
     ResultsDiffer: where not.
   """
   import torch
 
-  result = teach(problem, init, steps=1, lessons=True)()
-  assert result.lessons is not None, "lessons were asked for"
-  assert result.distance is not None, "distances are recorded"
+  result: Any = ours.teach(case.with_sizes(steps=1), _teacher(), lessons=True)()
   index = torch.tensor(np.asarray(result.lessons.index[:, 0, 0], np.int64))
   label = torch.tensor(np.asarray(result.lessons.label[:, 0, 0]))
-  network, before = torch_mlp.Network(problem), torch_mlp.layers_of(init)
+  network, before = torch_mlp.Network(case), torch_mlp.make_layers(case.init)
   sought = network.distance(network.learn(before, index, network.seek_labels(before, index))).numpy()
   differences = equality.check_not_above("distance", np.asarray(result.distance[:, -1]), sought, _SLACK)
   theirs = network.learn(before, index, label)._asdict()
-  mine = torch_mlp.layers_of(result.params)._asdict()
-  return differences | equality.check_equal(mine, theirs, dict.fromkeys(mine, equality.FLOAT64))
+  mine = torch_mlp.make_layers(result.params)._asdict()
+  return differences | equality.check_equal(mine, theirs, equality.FLOAT64)
 
 
 JOBS: tuple[Job, ...] = (
-  MlpTeaching(
+  MlpJob(
     "mlp",
     "greedy labels on the simplex, exact, for networks with a hidden layer, against gradient descent on the label",
-    MlpSizes(students=100, steps=50),
-    Target(10.0),
   ),
 )

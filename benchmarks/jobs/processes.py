@@ -2,75 +2,68 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from benchmarks import equality, harness, problems
-from benchmarks.jobs.base import Job, Settings
+from benchmarks import cases, equality, harness
+from benchmarks.harness import Job, Options
 from benchmarks.jobs.teaching import UNIT
-from benchmarks.problems import Sizes
 from benchmarks.records import Measurement, Target
 
-_TINY, _USUAL = Sizes(students=8, steps=20, pool=50), Sizes(students=1000, steps=1000)
+_TINY, _SIZES = {"students": 8, "steps": 20, "pool": 50}, {"students": 1000, "steps": 1000}
 _TARGET = Target(1.6)
-_PATIENCE = 120  # Seconds for a process to end.
+_END_SECONDS = 120  # For a process to end.
 
 
 @dataclasses.dataclass(frozen=True)
-class Processes:
-  """How many times as many student-steps two processes take."""
+class ProcessesJob(Job):
+  """The speed of two processes relative to one."""
 
-  name: str = "processes"
-  description: str = "greedy labels, students split over two processes with a core each, against one with one core"
-  sizes: Sizes = _USUAL
-  target: Target = _TARGET
-
-  def measure(self, settings: Settings) -> list[Measurement]:
-    """Both are started once, and then told to teach in turns."""
-    sizes = _TINY if settings.tiny else self.sizes
-    problem = problems.draw(sizes, settings.seed)
+  def measure(self, options: Options) -> list[Measurement]:
+    """Start both groups of processes once, and let them teach in turns."""
+    sizes = _TINY if options.tiny else _SIZES
+    case = cases.draw_linear(options.seed, **sizes)
     with contextlib.ExitStack() as open_:
       folder = pathlib.Path(open_.enter_context(tempfile.TemporaryDirectory()))
-      one = open_.enter_context(_workers(1, folder / "one.npy", sizes, settings.seed))
-      two = open_.enter_context(_workers(2, folder / "two.npy", sizes, settings.seed))
+      one = open_.enter_context(_workers(1, folder / "one.npy", sizes, options.seed))
+      two = open_.enter_context(_workers(2, folder / "two.npy", sizes, options.seed))
 
       def check() -> dict[str, float]:
-        found = {"distance": two.result()}, {"distance": one.result()}
-        return equality.check_equal(*found, {"distance": equality.FLOAT32})
+        return equality.check_equal({"distance": two.result()}, {"distance": one.result()}, equality.FLOAT32)
 
-      alone = harness.Side("last_jax, one process", one.teach, check, sizes.work)
-      mine = harness.Side("last_jax, two processes", two.teach, units=sizes.work)
-      about = problems.about(problem, self.description)
-      baseline = harness.Baseline("last_jax, one process", [alone], self.target)
-      return [settings.measure(self.name, about, UNIT, mine, [baseline])]
+      alone = harness.Side("last_jax, one process", one.teach, check, case.work)
+      mine = harness.Side("last_jax, two processes", two.teach, units=case.work)
+      baseline = harness.Baseline("last_jax, one process", [alone], _TARGET)
+      return [harness.measure(options, self, case, UNIT, mine, [baseline])]
 
 
 class _Workers:
-  """Processes that teach together whenever they are told to."""
+  """Processes that teach together on command."""
 
   def __init__(self, processes: list[subprocess.Popen], file: pathlib.Path):
     self._processes, self._file = processes, file
 
   def teach(self) -> None:
-    """Once; returns when all are done."""
-    self._tell("teach")
+    """Teach once; return when all are done."""
+    self._command("teach")
 
   def result(self) -> np.ndarray:
-    """The distances, `[students, records]`, of teaching once."""
-    self._tell("save")
+    """Teach once and return the distances, `[students, records]`."""
+    self._command("save")
     return np.load(self._file)
 
-  def _tell(self, what: str) -> None:
+  def _command(self, word: str) -> None:
     for process in self._processes:
       assert process.stdin is not None, "it was opened as a pipe"
-      process.stdin.write(f"{what}\n")
+      process.stdin.write(f"{word}\n")
       process.stdin.flush()
     for process in self._processes:
       assert process.stdout is not None, "it was opened as a pipe"
@@ -80,30 +73,32 @@ class _Workers:
 
 
 def free_address() -> str:
-  """HOST:PORT where nobody listens yet, for processes of this machine to meet."""
+  """Return HOST:PORT of an unused port, for processes of this machine."""
   with socket.socket() as free:
     free.bind(("localhost", 0))
     return f"localhost:{free.getsockname()[1]}"
 
 
 @contextlib.contextmanager
-def _workers(count: int, file: pathlib.Path, sizes: Sizes, seed: int) -> Iterator[_Workers]:
+def _workers(count: int, file: pathlib.Path, sizes: Mapping[str, int], seed: int) -> Iterator[_Workers]:
   cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-  address = free_address()
-  processes = []
+  address, processes = free_address(), []
   for i in range(count):
-    words = (file, *dataclasses.astuple(sizes), seed, cores[i % len(cores)], address, count, i)
-    command = [sys.executable, "-m", "benchmarks.worker", *map(str, words)]
-    pipe = subprocess.PIPE
-    processes.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
+    arguments = (file, json.dumps(sizes), seed, cores[i % len(cores)], address, count, i)
+    command = [sys.executable, "-m", "benchmarks.worker", *map(str, arguments)]
+    processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
   try:
     yield _Workers(processes, file)
   finally:
     for process in processes:
       assert process.stdin is not None, "it was opened as a pipe"
-      process.stdin.close()  # It ends when nobody can tell it anything more.
+      process.stdin.close()  # The process ends with its input.
     for process in processes:
-      process.wait(_PATIENCE)
+      process.wait(_END_SECONDS)
 
 
-JOBS: tuple[Job, ...] = (Processes(),)
+JOBS: tuple[Job, ...] = (
+  ProcessesJob(
+    "processes", "greedy labels, students split over two processes with a core each, against one with one core"
+  ),
+)

@@ -2,124 +2,142 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from benchmarks import equality, harness, problems
+import last_jax as last
+from benchmarks import cases, equality, harness, trainers
 from benchmarks.baselines import BATCHED, PER_STUDENT, torch_tools, torch_training
-from benchmarks.baselines.base import thread_word
-from benchmarks.jobs import training_check
-from benchmarks.jobs.base import Job, Settings
-from benchmarks.problems import TrainingProblem, TrainingSizes
+from benchmarks.baselines.base import name_threads
+from benchmarks.baselines.torch_training import EpisodeFn, TorchTrainer, TrainingInputs
+from benchmarks.cases import Case
+from benchmarks.harness import Job, Options
 from benchmarks.records import Measurement, Target
-from last_jax.training.trainer import State, Trainer
+from benchmarks.trainers import Algorithm, CheckedEpisode
+from last_jax.training import Trainer, TrainingState
 
-TINY = TrainingSizes(students=2, horizon=5, pool=50, width=8)
+TINY = {"students": 5, "horizon": 5, "pool": 50, "width": 8}
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class TrainingJob(Job):
   """A way of training, ours and the baseline's.
 
   Attributes:
-    name: what `--suite` calls it.
-    description: one line.
-    make: our trainer, of a problem.
-    train: `(key, problem, episodes)`: our training, as a user calls it.
-    baseline: the same in PyTorch.
-    sizes: what it is timed at.
-    episodes: how many are in one call of ours. Training has hundreds: what a call costs besides is shared by them.
-    baseline_episodes: how many in one call of the baseline, which takes longer; compared are times per episode.
-    target: what is aimed at, against all students in one tensor.
+    algorithm: ours.
+    episode_fn: the same in PyTorch.
+    sizes: of the case.
+    episodes: number in one call of ours. Training has hundreds: they share the cost of a call.
+    baseline_episodes: number in one call of the baseline, which takes longer. Times are compared per episode.
+    target: the aim, against all students in one tensor.
   """
 
-  name: str
-  description: str
-  make: Callable[[TrainingProblem], Trainer]
-  train: Callable[[Any, TrainingProblem, int], Callable[[], Any]]
-  baseline: torch_training.Method
-  sizes: TrainingSizes
+  algorithm: Algorithm
+  episode_fn: EpisodeFn
+  sizes: Mapping[str, int]
   episodes: int
   baseline_episodes: int
   target: Target
 
-  def measure(self, settings: Settings) -> list[Measurement]:
-    """Ours against both forms in PyTorch, if there is one."""
+  def measure(self, options: Options) -> list[Measurement]:
+    """Time last_jax against both forms in PyTorch, if it is available."""
     sizes, episodes, theirs = self.sizes, self.episodes, self.baseline_episodes
-    if settings.tiny:
+    if options.tiny:
       sizes, episodes, theirs = TINY, 4, 2
-    problem = problems.draw_training(sizes, settings.seed)
-    key = jax.random.key(settings.seed)
-    mine = harness.Side("last_jax", self.train(key, problem, episodes), units=episodes)
-    about = problems.about(problem, self.description, episodes=episodes)
+    case, key = cases.draw_training(options.seed, **sizes), jax.random.key(options.seed)
+    run = functools.partial(trainers.train(self.algorithm, case, episodes), key)
+    mine = harness.Side("last_jax", run, units=episodes)
     if torch_tools.missing():
-      return [settings.measure(self.name, about, "episode", mine)]
-    about["sizes"]["baseline_episodes"] = theirs
-    baselines = self.baselines(problem, key, theirs, settings.threads)
-    return [settings.measure(self.name, about, "episode", mine, baselines)]
+      return [harness.measure(options, self, case, "episode", mine, sizes={"episodes": episodes})]
+    baselines = self.baselines(case, key, theirs, options.threads)
+    counts = {"episodes": episodes, "baseline_episodes": theirs}
+    return [harness.measure(options, self, case, "episode", mine, baselines, sizes=counts)]
 
-  def baselines(self, problem: TrainingProblem, key: Any, episodes: int, threads: int | None) -> list[harness.Baseline]:
-    """Trained from our first policy and students, on examples of its own; checked on ours, in float64."""
-    state = training_check.start(self.make(problem), key)
-    setup = training_check.torch_setup(self.make(problem), state, problem)
-    exact = problem.astype(np.float64)
+  def baselines(self, case: Case, key: Any, episodes: int, threads: int | None) -> list[harness.Baseline]:
+    """Return both forms, trained from a first policy and students of ours on their own examples; checked on ours."""
     with jax.enable_x64(True):
-      checked = training_check.one_episode(self.make(exact), training_check.in_float64(state))
-      exact_setup = training_check.torch_setup(self.make(exact), checked.state, exact)
+      trainer = trainers.make_trainer(self.algorithm, case.astype(np.float64))
+      state = trainers.init(trainer, key)
+      checked = trainers.checked_episode(trainer, state)
+    network = trainers.network_weights(state.policy.weights)
+    students = np.asarray(state.students.params["weights"])  # [N, d, K]
+    timed, exact = (_torch_inputs(trainer, state, case.astype(dtype)) for dtype in (np.float32, np.float64))
 
-    def side(kind: str, method: torch_training.Method, count: int) -> harness.Side:
-      def train() -> Any:
-        return _begin(setup, method, state).train(episodes, problem.sizes.horizon)
-
+    def side(kind: str, episode_fn: EpisodeFn, count: int) -> harness.Side:
       def check() -> dict[str, float]:
-        theirs = _one_episode(_begin(exact_setup, method, checked.state), checked)
-        return equality.check_equal(checked.results, theirs, training_check.tolerances_of(checked.results))
+        theirs = _one_episode(TorchTrainer(exact, episode_fn, network, students), checked)
+        return equality.check_equal(checked.results, theirs, equality.FLOAT64)
+
+      def train() -> Any:
+        return TorchTrainer(timed, episode_fn, network, students).train(episodes, case.sizes["horizon"])
 
       with_threads = functools.partial(torch_tools.with_threads, count)
-      return harness.Side(f"{kind}, {thread_word(count)}", with_threads(train), with_threads(check), episodes)
+      return harness.Side(f"{kind}, {name_threads(count)}", with_threads(train), with_threads(check), episodes)
 
-    batched = [side(BATCHED, self.baseline, count) for count in torch_tools.threads_to_try(threads)]
-    one_by_one = side(PER_STUDENT, torch_training.one_at_a_time(self.baseline), 1)
+    batched = [side(BATCHED, self.episode_fn, count) for count in torch_tools.threads_to_try(threads)]
+    one_by_one = side(PER_STUDENT, torch_training.one_at_a_time(self.episode_fn), 1)
     return [harness.Baseline(BATCHED, batched, self.target), harness.Baseline(PER_STUDENT, [one_by_one])]
 
 
-def _begin(setup: torch_training.Setup, method: torch_training.Method, state: State) -> torch_training.Training:
-  network, students = training_check.network_of(state.policy.weights), training_check.params_of(state)
-  return torch_training.Training(setup, method, network, students)
-
-
-def _one_episode(training: torch_training.Training, checked: training_check.Checked) -> dict[str, np.ndarray]:
+def _one_episode(trainer: TorchTrainer, checked: CheckedEpisode) -> dict[str, np.ndarray]:
   import torch
 
   actions = None if checked.actions is None else torch.tensor(checked.actions)
-  episode = training.episode(torch.tensor(checked.index), actions)
-  gradient = [tensor.grad.numpy() for tensor in training.network]
-  weights = [tensor.detach().numpy() for tensor in training.network]
-  return training_check.results_of(episode.loss.detach().numpy(), gradient, weights)
+  episode = trainer.episode(torch.tensor(checked.shown), actions)
+  slopes = [tensor.grad.numpy() for tensor in trainer.network]
+  weights = [tensor.detach().numpy() for tensor in trainer.network]
+  return trainers.episode_results(episode.loss.detach().numpy(), slopes, weights)
+
+
+def _torch_inputs(trainer: Trainer, state: TrainingState, case: Case) -> TrainingInputs:
+  """Return everything that our trainer was given, as tensors and numbers."""
+  import torch
+
+  method: Any = trainer.method
+  chooses = last.outputs.is_choice(method.label_output)
+  center, scale = state.policy.center, state.policy.scale
+
+  def tensor(*parts: Any) -> torch_tools.Tensor:
+    return torch.tensor(np.concatenate([np.asarray(part, case.x.dtype) for part in parts]))
+
+  return TrainingInputs(
+    x=tensor(case.x),
+    truth=tensor(np.eye(2)[case.y]),
+    target=tensor(case.target["weights"]),
+    learning_rate=case.learning_rate,
+    weight_decay=case.weight_decay,
+    center=tensor(center.own, center.shared),
+    scale=tensor(scale.own, scale.shared),
+    actions=tensor(method.label_output.values) if chooses else None,
+    discount=method.discount if chooses else method.decay,
+    baseline=method.baseline if chooses else 0.0,
+    policy_rate=method.learning_rate,
+    policy_decay=method.weight_decay,
+    spread=trainers.SPREAD,
+    num_reset=method.num_reset,
+  )
 
 
 JOBS: tuple[Job, ...] = (
-  Training(
+  TrainingJob(
     "unrolled",
     "training a teacher by unrolling",
-    training_check.make_unrolled,
-    training_check.train_unrolled,
+    trainers.UNROLLED,
     torch_training.unrolled,
-    TrainingSizes(horizon=20),
+    {"horizon": 20},
     episodes=1000,
     baseline_episodes=20,
     target=Target(15.0),
   ),
-  Training(
+  TrainingJob(
     "reinforce",
     "training a teacher by policy gradient, ten actions",
-    training_check.make_reinforce,
-    training_check.train_reinforce,
+    trainers.REINFORCE,
     torch_training.reinforce,
-    TrainingSizes(horizon=100),
+    {"horizon": 100},
     episodes=200,
     baseline_episodes=10,
     target=Target(20.0),

@@ -1,134 +1,105 @@
-"""How training of teachers grows: many seeds at once against one, and long horizons with less memory."""
+"""Scaling of training: many seeds at once against one, and long horizons with less memory."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 import last_jax as last
-from benchmarks import equality, harness, problems
-from benchmarks.jobs import training_check
-from benchmarks.jobs.base import Job, Settings
+from benchmarks import cases, equality, harness, trainers
+from benchmarks.cases import Case
+from benchmarks.harness import Job, Options
 from benchmarks.jobs.teaching import UNIT
 from benchmarks.jobs.training import TINY
-from benchmarks.problems import TrainingProblem, TrainingSizes
 from benchmarks.records import Measurement, Target
-from last_jax.training.trainer import State
+from benchmarks.trainers import UNROLLED
 
-# The same program under vmap, as timed: in float32, and so only before rounding has grown over the episodes.
-_COMPARED = 5
-_FIRST_LOSSES = {"first losses": equality.Tolerance(relative=1e-3, absolute=0.0)}
-# On each device: more teachers than this no longer fit into a core's cache.
+# For the largest number of seeds, and for memory that is saved by computing steps twice.
+SEEDS_TARGET, _SEGMENTS_TARGET = Target(40.0, slower=True), Target(2.0, slower=True)
+# The same program under vmap, as timed: in float32, and so only before rounding errors have grown over the episodes.
+_COMPARED, _FIRST_LOSSES = 5, equality.Tolerance(1e-3)
+# On each device: more teachers no longer fit into a core's cache.
 _AT_ONCE = 16
-# For the most seeds; and for memory saved by computing things twice.
-_SEEDS_TARGET, _SEGMENTS_TARGET = Target(40.0, slower=True), Target(2.0, slower=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class Seeds:
-  """How many times as long as one teacher many take that are trained at once."""
+class SeedsJob(Job):
+  """The time of training many teachers at once, relative to one."""
 
-  name: str = "seeds"
-  description: str = "training many teachers at once by unrolling: the time of all of them, by how many they are"
   counts: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-  target: Target = _SEEDS_TARGET
 
-  def measure(self, settings: Settings) -> list[Measurement]:
-    """So many seeds against one; the target is for the most."""
-    sizes, episodes, counts = TrainingSizes(), 20, self.counts
-    if settings.tiny:
-      sizes, episodes, counts = TINY, 2, (2,)
-    problem = problems.draw_training(sizes, settings.seed)
-    learner, pool, given = training_check.given(problem)
-
-    def train(key: Any) -> Any:
-      return last.train_unrolled(key, learner, pool, episodes=episodes, **given)
-
-    def train_many(keys: Any) -> Any:
-      return jax.lax.map(train, keys, batch_size=min(_AT_ONCE, keys.shape[0]))
-
-    keys, mesh = jax.random.split(jax.random.key(settings.seed), counts[-1]), last.devices.mesh()
+  def measure(self, options: Options) -> list[Measurement]:
+    """Time each number of seeds against one."""
+    episodes, counts = (2, (2,)) if options.tiny else (20, self.counts)
+    case = cases.draw_training(options.seed, **(TINY if options.tiny else {}))
+    keys = jax.random.split(jax.random.key(options.seed), counts[-1])
+    train = trainers.train(UNROLLED, case, episodes)
     one = harness.Program(train, keys[0])
 
     def measure_one(count: int) -> Measurement:
-      # As students are: a share of the seeds to each device.
-      divisible = count % mesh.size == 0
-      function = last.devices.over_students(train_many, mesh, (True,), True) if divisible else train_many
-      many = harness.Program(function, last.devices.split(keys[:count], mesh))
+      many = _train_many(train, keys[:count])
 
       def check() -> dict[str, float]:
         mine, theirs = many()[1].loss[0, :_COMPARED], one()[1].loss[:_COMPARED]
         return equality.check_equal({"first losses": mine}, {"first losses": theirs}, _FIRST_LOSSES)
 
-      single = harness.Baseline(
-        "last_jax, one seed",
-        [harness.Side("last_jax, one seed", one, check)],
-        self.target if count == self.counts[-1] else None,
-      )
-      about = problems.about(problem, self.description, episodes=episodes, seeds=count)
-      mine = harness.Side("unrolled", many, memory=many.temporary_bytes)
-      return settings.measure(self.name, about, "training", mine, [single], axis="seeds")
+      alone = harness.Side("last_jax, one seed", one, check)
+      single = harness.Baseline(alone.name, [alone], SEEDS_TARGET if count == self.counts[-1] else None)
+      mine, sizes = harness.Side("unrolled", many), {"episodes": episodes, "seeds": count}
+      return harness.measure(options, self, case, "training", mine, [single], axis="seeds", sizes=sizes)
 
     return [measure_one(count) for count in counts]
 
 
+def _train_many(train: Callable[[Any], Any], keys: Any) -> harness.Program:
+  """Return the program that trains from all keys; each device takes a share of them where they can be divided."""
+
+  def run(keys: Any) -> Any:
+    return jax.lax.map(train, keys, batch_size=min(_AT_ONCE, keys.shape[0]))
+
+  mesh = last.devices.mesh()
+  sharded = last.devices.over_students(run, mesh, (True,), True) if keys.shape[0] % mesh.size == 0 else run
+  return harness.Program(sharded, last.devices.split(keys, mesh))
+
+
 @dataclasses.dataclass(frozen=True)
-class Horizons:
-  """The gradient of one episode in segments, against everything kept."""
+class HorizonJob(Job):
+  """The gradient of one episode in segments, against one that stores everything."""
 
-  name: str = "horizon"
-  description: str = "the gradient of one episode (unrolling) in segments, against everything kept, by the horizon"
   horizons: tuple[int, ...] = (20, 100, 500, 2000)
-  target: Target = _SEGMENTS_TARGET
 
-  def measure(self, settings: Settings) -> list[Measurement]:
-    """Time and memory for each horizon."""
-    horizons, sizes = ((9,), TINY) if settings.tiny else (self.horizons, TrainingSizes())
-    problem = problems.draw_training(sizes, settings.seed)
-    # The same policy and students for all: the horizon has no part in them.
-    state = training_check.start(training_check.make_unrolled(problem), jax.random.key(settings.seed))
-    longer = [dataclasses.replace(problem, sizes=dataclasses.replace(sizes, horizon=horizon)) for horizon in horizons]
-    return [self._measure_one(problem, state, settings) for problem in longer]
+  def measure(self, options: Options) -> list[Measurement]:
+    """Measure time and memory for each horizon."""
+    case = cases.draw_training(options.seed, **(TINY if options.tiny else {}))
+    horizons = (9,) if options.tiny else self.horizons
+    return [self._measure_one(case.with_sizes(horizon=horizon), options) for horizon in horizons]
 
-  def _measure_one(self, problem: TrainingProblem, state: State, settings: Settings) -> Measurement:
-    sizes = problem.sizes
-    segment, work = round(sizes.horizon**0.5), sizes.students * sizes.horizon
-    in_segments, kept = _gradient(problem, state, segment), _gradient(problem, state, None)
+  def _measure_one(self, case: Case, options: Options) -> Measurement:
+    segment, work = round(case.sizes["horizon"] ** 0.5), case.sizes["students"] * case.sizes["horizon"]
 
     def check() -> dict[str, float]:
-      mine, theirs = (_exact_gradient(problem, state, each) for each in (segment, None))
-      return equality.check_equal(mine, theirs, training_check.tolerances_of(mine))
+      with jax.enable_x64(True):
+        exact = (_gradient(case.astype(np.float64), each)() for each in (segment, None))
+        mine, theirs = ({"gradient": trainers.flatten(trainers.network_weights(each))} for each in exact)
+      return equality.check_equal(mine, theirs, equality.FLOAT64)
 
-    side = harness.Side("everything kept", kept, check, work, kept.temporary_bytes)
-    return settings.measure(
-      self.name,
-      problems.about(problem, self.description, segment=segment),
-      UNIT,
-      harness.Side("in segments", in_segments, units=work, memory=in_segments.temporary_bytes),
-      [harness.Baseline("everything kept", [side], self.target)],
-      axis="horizon",
-    )
+    mine = harness.Side("in segments", _gradient(case, segment), units=work)
+    stored = harness.Side("everything stored", _gradient(case, None), check, work)
+    baseline = harness.Baseline(stored.name, [stored], _SEGMENTS_TARGET)
+    return harness.measure(options, self, case, UNIT, mine, [baseline], axis="horizon", sizes={"segment": segment})
 
 
-def _gradient(problem: TrainingProblem, state: State, segment: int | None) -> harness.Program:
-  """The gradient of one episode."""
-  trainer = training_check.make_unrolled(problem, segment)
-  keys = jax.random.split(state.key, problem.sizes.students)
-
-  method: Any = trainer.method
-
-  def gradient(*arguments: Any) -> Any:
-    return method.episode(*arguments, None)[0]
-
-  return harness.Program(gradient, trainer.problem, state.policy, state.students, keys)
+def _gradient(case: Case, segment: int | None) -> harness.Program:
+  """Return the gradient of the first episode, in segments or with everything stored."""
+  trainer = trainers.make_trainer(UNROLLED, case, segment=segment)
+  return trainers.gradient(trainer, trainers.init(trainer, jax.random.key(case.seed)))
 
 
-def _exact_gradient(problem: TrainingProblem, state: State, segment: int | None) -> dict[str, np.ndarray]:
-  """The same in float64, flat."""
-  with jax.enable_x64(True):
-    gradient = _gradient(problem.astype(np.float64), training_check.in_float64(state), segment)()
-    return {"gradient": np.concatenate([array.ravel() for array in training_check.network_of(gradient)])}
-
-
-JOBS: tuple[Job, ...] = (Seeds(), Horizons())
+JOBS: tuple[Job, ...] = (
+  SeedsJob("seeds", "training many teachers at once by unrolling: the time of all of them, by their number"),
+  HorizonJob(
+    "horizon", "the gradient of one episode (unrolling) in segments, against everything stored, by the horizon"
+  ),
+)
