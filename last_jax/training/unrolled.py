@@ -76,7 +76,7 @@ class Unrolled(Settings):
     weight_decay = 1e-4 if self.weight_decay is None and self.optimizer is None else self.weight_decay
     reset = self.reset
     if reset is None and isinstance(self.students, int) and self.students > 0:
-      reset = max(0.2, 1 / self.students)
+      reset = 0.2 if round(0.2 * self.students) else 1 / self.students
     settings = dataclasses.replace(self, reset=reset, output=output, features=features, weight_decay=weight_decay)
     return Settings.filled_in(settings, problem)
 

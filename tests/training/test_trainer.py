@@ -229,6 +229,13 @@ def test_a_share_of_less_than_one_student_is_refused(task):
   assert make("unroll", task, reset=0.1, students=10).method.num_reset == 1
 
 
+@pytest.mark.parametrize(("students", "share"), [(1, 1.0), (2, 0.5), (3, 0.2), (4, 0.2), (10, 0.2)])
+def test_the_usual_share_that_starts_again_is_a_fifth_but_at_least_one_student(task, students, share):
+  method = make("unroll", task, students=students).method
+  assert method.reset == share
+  assert method.num_reset == max(1, round(0.2 * students))
+
+
 @pytest.mark.parametrize("method", ["unroll", "reinforce"])
 @pytest.mark.parametrize("setting", ["learning_rate", "weight_decay"])
 def test_settings_of_adam_are_refused_beside_another_optimizer(task, method, setting):
