@@ -13,7 +13,7 @@ from last_jax.base import Array, Info, Key, Lesson, Params, Records, Result, Sta
 from last_jax.problem import Problem
 from last_jax.proposals import propose
 
-# Proposals are drawn for this many steps at a time: enough to vectorize, few enough for memory to stay bounded.
+# Proposals are drawn for up to this many steps at a time: enough to vectorize, few enough for memory to stay bounded.
 _BLOCK = 1024
 
 Probe = Callable[[Params], Any]
@@ -141,10 +141,11 @@ def run_inline(state: State, problem: Problem, teacher: Teacher, *, plan: Plan) 
 
   def advance_far(carry: State, taken: Array, count: int) -> tuple[State, Info | None]:
     """Take any number of iterations, with proposals in blocks."""
-    whole, rest = divmod(count, _BLOCK)
-    carry, info = _repeat(lambda carry, i: advance(carry, draw(taken + i * _BLOCK, _BLOCK)), carry, whole)
+    length = _block_length(count, _BLOCK)
+    whole, rest = divmod(count, length)
+    carry, info = _repeat(lambda carry, i: advance(carry, draw(taken + i * length, length)), carry, whole)
     if rest:
-      carry, last = advance(carry, draw(taken + whole * _BLOCK, rest))
+      carry, last = advance(carry, draw(taken + whole * length, rest))
       info = _join([info, last])
     return carry, info
 
@@ -162,8 +163,8 @@ def run_inline(state: State, problem: Problem, teacher: Teacher, *, plan: Plan) 
     return carry, (recorded, _flatten(info))
 
   stride = plan.record_every
-  per_block = max(1, _BLOCK // stride)
   whole, rest = divmod(plan.steps, stride)
+  per_block = _block_length(whole, max(1, _BLOCK // stride))
   blocks, left = divmod(whole, per_block)
   carry, length = _mutable(state), per_block * stride
   carry, piece = _repeat(lambda carry, i: block(carry, i * length, per_block, stride), carry, blocks)
@@ -181,6 +182,14 @@ def run_inline(state: State, problem: Problem, teacher: Teacher, *, plan: Plan) 
   records = Records(step=first_step + numbers, **values, lessons=lessons, certificate=certificate)
   reported = jnp.zeros_like(state.reported)
   return carry._replace(step=first_step + plan.steps, key=state.key, reported=reported), records
+
+
+def _block_length(count: int, most: int) -> int:
+  """Return the length, at most `most`, of the blocks that `count` is divided into, so that little or nothing is left.
+
+  A shorter last block is a second loop in the program, with buffers of its own.
+  """
+  return count if count <= most else min(range(most, most // 2, -1), key=lambda length: count % length)
 
 
 def _mutable(state: State) -> State:

@@ -76,8 +76,13 @@ def test_a_thousand_students_for_a_million_steps_recorded_once_need_little_memor
 @pytest.mark.parametrize("name", TEACHERS)
 def test_memory_does_not_grow_with_the_stride_of_records(name):
   often, seldom = (bytes_of_run(TEACHERS[name], 1000, 10**5, every) for every in (1000, 100_000))
-  assert seldom < 1.5 * often  # The last block, which is shorter, has buffers of its own.
+  assert seldom < 1.2 * often
   assert often < 100 * 2**20
+
+
+@pytest.mark.parametrize("every", [1021, 65_521, 99_991])
+def test_memory_stays_bounded_for_strides_that_no_blocks_of_equal_length_make_up(every):
+  assert bytes_of_run(TEACHERS["greedy"], 1000, 10**5, every) < 40 * 2**20
 
 
 def test_memory_does_not_grow_with_the_number_of_steps():

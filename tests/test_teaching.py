@@ -56,7 +56,7 @@ def test_the_loop_is_the_plain_python_loop(x64):
 
 
 @pytest.mark.parametrize(
-  ("steps", "every"), [(30, 1), (30, 7), (30, 30), (30, 100), (2500, 3), (2500, 2000), (1024, 1)]
+  ("steps", "every"), [(30, 1), (30, 7), (30, 30), (30, 100), (2500, 3), (2500, 2000), (1024, 1), (2503, 2503)]
 )
 def test_records_are_strided_and_end_with_the_end(steps, every):
   learner, pool, target = small_task()
