@@ -206,7 +206,7 @@ TAUGHT: dict[str, tuple[list[tuple[str, int, int]], list[tuple[str, int, int]]]]
   "theorem_1": ([("least_squares", 1, 40), ("logistic", 3, 40)], []),
   "theorem_2": ([("logistic", 1, 40), ("least_squares", 3, 30)], []),
   "theorem_3_newton": ([], [("logistic", 6, 12), ("least_squares", 3, 20)]),
-  "theorem_3_between": ([], [("softmax", 6, 12)]),
+  "theorem_3_between": ([], [("softmax", 6, 12), ("logistic", 6, 12), ("least_squares_2", 6, 12)]),
   "theorem_3_fixed": ([], [("logistic_decay", 3, 20)]),
 }
 
