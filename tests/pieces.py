@@ -1,10 +1,13 @@
-"""Teaching in one call and in pieces, compared bit by bit. Run by test_pieces.py, in its process and in others.
+"""Teaching in one call and in pieces, compared bit by bit. test_pieces.py runs it in processes of their own.
 
-python -m tests.pieces [--prepare] CASE...        with the compiler settings that users run
+python -m tests.pieces [--prepare] [--files] [--batch_size=M] [--record_every=N] CASE...
 """
 
+import argparse
 import itertools
+import pathlib
 import sys
+import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +20,6 @@ import last_jax as last
 STEPS = 36
 TWO = (18, 18)
 SEVEN = (1, 5, 1, 18, 5, 1, 5)
-SEVEN_LONGER = (3, 3, 18, 3, 3, 3, 3)
 STUDENTS = 3
 FAR = 3e4
 
@@ -158,15 +160,32 @@ CASES = [
 ]
 
 
-def main(*arguments):
+def through_a_file(state):
+  """Save a state and load it."""
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / "state.npz"
+    last.save(path, state)
+    return last.load(path, like=state)
+
+
+def main():
   """Print all differences of some cases."""
-  flags, cases = ([value for value in arguments if value.startswith("--") is wanted] for wanted in (True, False))
-  if "--prepare" in flags:
+  parser = argparse.ArgumentParser()
+  parser.add_argument("--prepare", action="store_true", help="choose devices and compiler settings as commands do")
+  parser.add_argument("--files", action="store_true", help="save and load the state between pieces")
+  parser.add_argument("--batch_size", type=int, default=1)
+  parser.add_argument("--record_every", type=int, default=1)
+  parser.add_argument("cases", nargs="+")
+  chosen = parser.parse_args()
+  if chosen.prepare:
     last.devices.prepare("cpu")
-  found = [line for case in cases for line in differences(*case.split("/"))]
+  settings = {"batch_size": chosen.batch_size, "record_every": chosen.record_every}
+  if chosen.files:
+    settings["between"] = through_a_file
+  found = [line for case in chosen.cases for line in differences(*case.split("/"), **settings)]
   print(*found, sep="\n")
   return 1 if found else 0
 
 
 if __name__ == "__main__":
-  sys.exit(main(*sys.argv[1:]))
+  sys.exit(main())
