@@ -34,6 +34,7 @@ from last_jax.quadratic import Quadratic, power_of_two, safe_divide
 
 _GAUSS_NEWTON_STEPS = 10  # Where the step is not affine in the label (Adam): linearizations, each with a line search.
 _LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
+_STARTS = (0.25, 0.5, 0.75, 1.0)  # Shares of the way from the ground truth at which Gauss-Newton may start, too.
 
 
 def squared_distance(params: Params, target: Params, layer_weights: Any = None) -> Array:
@@ -158,7 +159,8 @@ def greedy_labels(
   def distance_after(labels: Array) -> Array:
     return squared_distance(learner.step(student, x, labels).params, target, layer_weights)
 
-  return labels_numerically(learner, constraint, expand_in_labels, distance_after, outputs, truth)
+  starts = _starts(learner.loss, outputs, truth)
+  return labels_numerically(learner, constraint, expand_in_labels, distance_after, outputs, truth, starts)
 
 
 @functools.partial(jax.jit, static_argnames="with_certificate")  # Learner and constraint are pytrees.
@@ -308,6 +310,18 @@ def _discrete_through_map(
   return class_labels[:1] + chosen * (class_labels[1:] - class_labels[:1]), certificate
 
 
+def _starts(loss: Loss, outputs: Array, truth: Array) -> Array:
+  """Return labels `[s, m, K]` on the way from the ground truth to its mirror image, and to the prediction.
+
+  At the ground truth the step may not depend on the label at all: hinge loss beyond its margin, a gradient that is
+  clipped. The one way leads through the middle of the classes to the other side, the other to where errors are small.
+  """
+  mirrored = 2 * jnp.mean(loss.class_labels_like(truth), 0)[None] - truth
+  prediction = outputs if loss.predict is None else loss.predict_all(outputs)
+  shares = jnp.array(_STARTS, truth.dtype)[:, None, None]
+  return jnp.concatenate([truth[None] + shares * (end - truth)[None] for end in (mirrored, prediction)])
+
+
 def labels_numerically(
   learner: Learner,
   constraint: Constraint,
@@ -315,6 +329,7 @@ def labels_numerically(
   distance: Callable[[Array], Array],
   outputs: Array,
   truth: Array,
+  starts: Array | None = None,
 ) -> tuple[Array, Certificate]:
   """Return labels `[m, K]` by Gauss-Newton: linearize the step, solve exactly, move as far as it helps, repeat.
 
@@ -323,18 +338,29 @@ def labels_numerically(
   Args:
     expand_at: `labels [m, K]` -> G of the step linearized there.
     distance: `labels [m, K]` -> G itself, `[]`.
+    starts: `[s, m, K]` labels; Gauss-Newton starts from the best of them too, and the better of both answers is taken.
   """
 
   def best_of(candidates: Array) -> Array:
+    """Return the best of `[s, m, K]`, the first of several."""
     distances = jax.lax.map(distance, candidates)
     return candidates[jnp.argmin(jnp.where(jnp.isnan(distances), jnp.inf, distances))]
 
+  project = constraint.projection(learner.loss, outputs, truth)
+  first = project(truth)[None]
+  if starts is not None:
+    first = jnp.concatenate([first, best_of(jax.vmap(project)(starts))[None]])
+
   if constraint.discrete:
-    nearest = learner.loss.nearest_class_labels(truth)
+    nearest = learner.loss.nearest_class_labels(truth)[None]
     if truth.shape[0] == 1:  # Few enough to try every class through the optimizer itself.
-      labels = best_of(jnp.concatenate([nearest[None], learner.loss.class_labels_like(truth)[:, None]]))
+      labels = best_of(jnp.concatenate([nearest, learner.loss.class_labels_like(truth)[:, None]]))
       return labels, quadratic.solved_directly(labels, "enumeration")
-    labels = best_of(jnp.stack([nearest, best_labels(learner.loss, constraint, expand_at(truth), outputs, truth)[0]]))
+
+    def relabel(at: Array) -> Array:
+      return best_labels(learner.loss, constraint, expand_at(at), outputs, truth)[0]
+
+    labels = best_of(jnp.concatenate([nearest, jax.lax.map(relabel, first)]))
     return labels, quadratic.solved_directly(labels, "Gauss-Newton", exact=False)
 
   def improve(labels: Array, _: Any) -> tuple[Array, None]:
@@ -343,8 +369,10 @@ def labels_numerically(
     shares = jnp.array((0.0, *_LINE_SEARCH), labels.dtype)
     return best_of(labels[None] + shares[:, None, None] * (goal - labels)[None]), None
 
-  project = constraint.projection(learner.loss, outputs, truth)
-  labels, _ = jax.lax.scan(improve, project(truth), length=_GAUSS_NEWTON_STEPS)
+  def search(start: Array) -> Array:
+    return jax.lax.scan(improve, start, length=_GAUSS_NEWTON_STEPS)[0]
+
+  labels = best_of(jax.lax.map(search, first))
   left = quadratic.residual(expand_at(labels), project, labels)
   count = jnp.full((), _GAUSS_NEWTON_STEPS)
   return labels, Certificate(residual=left, iterations=count, exact=False, road="Gauss-Newton")

@@ -22,6 +22,7 @@ FILE = pathlib.Path(curves.__file__).with_name("curves.npz")
 EXCEPTIONS: dict[str, str] = {
   "theorem_3_between-softmax-m6-float64": "diverges to 1e14 within four steps, which amplifies rounding; its other two "
   "learners are compared",
+  "greedy_simplex-adam-m1-float64": "labels stayed in local minima near the truth; see the test of this case below",
 }
 
 # Largest difference, relative to the largest number of the array; measured ones are in the comments, as the larger of
@@ -33,7 +34,6 @@ LABEL_TOLERANCE = {"float32": 2e-4, "float64": 1e-10}  # 5e-5, 1e-12.
 LOOSE = {
   "planner_3_simplex-logistic-m1-float32": (3e-3, "Gauss-Newton ends when it gains no more, here 3e-4 apart"),
   "planner_3_simplex-softmax-m1-float64": (1e-6, "likewise, 1e-7 apart"),
-  "greedy_simplex-adam-m1-float64": (1e-6, "labels are sought numerically through Adam, 6e-8 apart"),
   "greedy_none-margin-m1-float32": (1e-3, "the margin form's label solves a scalar equation, 8e-5 apart"),
   "greedy_simplex-margin-m1-float32": (2e-3, "likewise, 2e-4 apart"),
   "synthesize_labels-margin-float64": (1e-7, "likewise, 6e-9 apart"),
@@ -104,6 +104,14 @@ def test_results_are_those_of_the_version_before(case):
     size = np.max(np.abs(value), initial=np.finfo(value.dtype).tiny)
     difference = np.max(np.abs(found[array] - value)) / size
     assert difference <= tolerance(case, array), f"{array} differs by {difference:.1e} of its largest number"
+
+
+@pytest.mark.slow
+def test_labels_through_adam_are_better_than_those_of_the_version_before():
+  case = "greedy_simplex-adam-m1-float64"
+  found, before = curves.compute(case)["distance"], reference()[f"{case}/distance"]
+  assert found[0] == before[0]
+  assert np.all(found[1:] < before[1:])
 
 
 def test_the_file_holds_every_case():

@@ -232,7 +232,102 @@ def test_through_other_optimizers_labels_are_never_worse_than_the_truth(x64, opt
   assert max(gains) > 0
 
 
-def test_optimizers_and_losses_are_recognised_by_probing():
+def hinge(outputs, label):
+  return jnp.sum(jnp.maximum(0.0, 1.0 - label * outputs))
+
+
+def one_output(loss, optimizer=None):
+  """A linear learner of two features and rate 1."""
+  return last.learners.from_apply(
+    lambda key: {"w": jax.random.normal(key, (2, 1))},
+    lambda params, x: x @ params["w"],
+    loss,
+    optimizer=optimizer or optax.sgd(1.0),
+  )
+
+
+HINGE = {
+  "function": hinge,  # Classes are 0 and 1.
+  "signs": last.losses.Loss("hinge", hinge, low=-1.0),
+}
+
+
+@pytest.mark.parametrize("set_name", ["none", "simplex", "ball_inf", "one_hot"])
+@pytest.mark.parametrize("loss", HINGE)
+def test_labels_of_hinge_loss_leave_a_truth_whose_gradient_vanishes(x64, loss, set_name):
+  """Beyond the margin, G = 4.25 does not depend on the label; at y = 0.85 it is 1.38, at the margin 1.335."""
+  learner = one_output(HINGE[loss])
+  params, target, x = {"w": np.array([[1.0], [0.5]])}, {"w": np.array([[3.0], [1.0]])}, np.array([[1.0, 0.3]])
+  problem = problems.Problem(params, target, x, np.ones((1, 1)))
+  assert problems.distance_after(learner, problem, problem.truth) == pytest.approx(4.25)
+  assert problems.distance_after(learner, problem, np.array([[0.85]])) == pytest.approx(1.3825, abs=1e-3)
+  labels, certificate = last.synthesize_labels(
+    learner, params, target, x, problem.truth, problems.CONSTRAINTS[set_name], with_certificate=True
+  )
+  reached = problems.distance_after(learner, problem, labels)
+  if set_name == "one_hot":  # Neither class has an effect, or the other one is worse: the label stays.
+    assert labels == 1.0
+    assert certificate.exact
+  else:
+    assert reached <= 1.36
+    assert not certificate.exact
+
+
+@pytest.mark.parametrize("set_name", ["none", "simplex", "one_hot"])
+def test_through_steps_that_are_not_affine_one_label_is_nearly_as_good_as_dense_search(x64, set_name):
+  """Saturated losses and clipped gradients, which at the truth are often flat; on average, not in every case."""
+  clipped = optax.chain(optax.clip(0.3), optax.sgd(1.0))
+  learners = [
+    one_output(HINGE["signs"]),
+    one_output(last.losses.Loss("huber", functools.partial(_summed_huber, delta=0.3), low=-1.0)),
+    one_output(last.losses.Loss("squares", last.losses.squared_error.value, low=-1.0), clipped),
+  ]
+  grid = np.linspace(-1, 1, 401) if set_name != "one_hot" else np.array([-1.0, 1.0])
+  left = {"truth": [], "found": []}
+  for learner, seed in itertools.product(learners, range(20)):
+    draw = np.random.default_rng(seed)
+    params, target = ({"w": draw.normal(size=(2, 1))} for _ in range(2))
+    problem = problems.Problem(params, target, draw.normal(size=(1, 2)), draw.choice([-1.0, 1.0], size=(1, 1)))
+    labels = labels_in(set_name)(learner, params, target, problem.x, problem.truth)
+    distances = distances_of(learner, problem, jnp.asarray(grid)[:, None, None])
+    best, truth = float(distances.min()), problems.distance_after(learner, problem, problem.truth)
+    found = problems.distance_after(learner, problem, labels)
+    assert found <= truth + 1e-12
+    left["truth"].append(max(truth - best, 0.0))
+    left["found"].append(max(found - best, 0.0))
+  assert np.mean(left["found"]) <= 0.02 * np.mean(left["truth"])
+
+
+def _summed_huber(outputs, label, delta):
+  return jnp.sum(optax.huber_loss(outputs, label, delta=delta))
+
+
+@functools.cache
+def labels_in(name):
+  return jax.jit(lambda *problem: last.synthesize_labels(*problem, problems.CONSTRAINTS[name]))
+
+
+@jax.jit
+def distances_of(learner, problem, labels):
+  """G of each of `labels [s, m, K]`."""
+  student, x = learner.start(jax.tree.map(jnp.asarray, problem.params)), jnp.asarray(problem.x)
+  after = jax.lax.map(lambda label: learner.step(student, x, label).params, labels)
+  return jax.vmap(lambda params: synthesis.squared_distance(params, problem.target))(after)
+
+
+def test_one_hot_batches_of_hinge_loss_leave_a_truth_whose_gradient_vanishes(x64):
+  learner = one_output(HINGE["signs"])
+  params, target = {"w": np.array([[2.0], [2.0]])}, {"w": np.array([[-1.0], [1.0]])}
+  x, truth = np.array([[1.0, 0.0], [0.0, 1.0]]), np.ones((2, 1))
+  problem = problems.Problem(params, target, x, truth)
+  labels = last.synthesize_labels(learner, params, target, x, truth, last.constraints.one_hot())
+  every = [np.array(labels)[:, None] for labels in itertools.product([-1.0, 1.0], repeat=2)]
+  best = min(problems.distance_after(learner, problem, candidate) for candidate in every)
+  assert problems.distance_after(learner, problem, labels) == pytest.approx(best)
+  assert best < problems.distance_after(learner, problem, truth)
+
+
+def test_optimizers_and_losses_are_recognised():
   params = {"w": jnp.ones((3, 2))}
   affine = [
     optax.sgd(0.1),
