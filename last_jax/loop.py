@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from last_jax import devices, synthesis
@@ -34,6 +35,7 @@ def _init(key: Key, problem: Problem, teacher: Teacher, params: Params | None) -
   learner, init_key = problem.learner, _split(key)[0]
   student = learner.start(learner.init(init_key) if params is None else params)
   teacher_state = None if teacher.init is None else teacher.init(_seen_by(teacher, problem))
+  _check_arrays(f"init of the teacher {teacher.name!r}", "teacher_state", teacher_state)
   hitting_time = None
   if problem.tolerance is not None:
     hitting_time = jnp.where(_is_near(problem, student), 0, -1)
@@ -85,6 +87,13 @@ def _check_answer(teacher: Teacher, problem: Problem, state: State, answer: Any)
   if not isinstance(answer, tuple) or len(answer) != 3 or not isinstance(answer[0], Lesson):
     raise TypeError(f"step of {who} must return (Lesson, teacher_state, certificate), but it returned {answer!r}")
   lesson, teacher_state, certificate = answer
+  for name, part in (("index", lesson.index), ("label", lesson.label)):
+    if part is None or not jax.tree_util.all_leaves((part,)):
+      raise TypeError(
+        f"step of {who} must return an array as the {name} of its Lesson, but it is a {type(part).__name__}"
+      )
+  for name, part in (("Lesson", lesson), ("teacher_state", teacher_state), ("certificate", certificate)):
+    _check_arrays(f"step of {who}", name, part)
   index, label = jnp.asarray(lesson.index), jnp.asarray(lesson.label)
   if index.ndim != 1 or not jnp.issubdtype(index.dtype, jnp.integer):
     raise ValueError(f"{who} must return indices [m], integers, but they are {index.dtype}{list(index.shape)}")
@@ -97,6 +106,14 @@ def _check_answer(teacher: Teacher, problem: Problem, state: State, answer: Any)
   if before != after:
     raise ValueError(f"step of {who} must return a teacher_state like init's, {before}, but it returned {after}")
   return Lesson(index, label.astype(problem.truth.dtype)), teacher_state, certificate
+
+
+def _check_arrays(function: str, name: str, tree: Any) -> None:
+  """Raise unless all leaves of a part of what a function returned are arrays or numbers."""
+  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
+      where = jax.tree_util.keystr(path)
+      raise TypeError(f"{function} must return arrays, but {name}{where} is a {type(leaf).__name__}")
 
 
 def _describe(tree: Any) -> str:

@@ -1,5 +1,7 @@
 """Teachers that users write: a few lines, with and without state, checked when made and when traced."""
 
+import dataclasses
+
 import jax
 import jax.extend.core
 import jax.numpy as jnp
@@ -113,6 +115,44 @@ def test_made_again_they_do_not_compile_again(make):
   """Under another name neither: names are for people."""
   assert_compiled_once(lambda name: teach(make(name)), ["mine", "mine", "another"])
   assert make("mine").name == "mine"
+
+
+class Smooth:
+  """A class that JAX does not know."""
+
+  def __init__(self, share):
+    self.share = share
+
+  def __call__(self, teacher_state, view, proposal):
+    return smooth(self.share, teacher_state, view, proposal)
+
+
+@dataclasses.dataclass(frozen=True)
+class SmoothByValue(Smooth):
+  share: float
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SmoothByLeaf(Smooth):
+  share: float
+
+
+@pytest.mark.parametrize(("kind", "again", "other"), [(SmoothByValue, 0, 1), (SmoothByLeaf, 0, 0), (Smooth, 1, 1)])
+def test_a_step_may_be_an_object_whether_or_not_jax_knows_its_class(kind, again, other):
+  """A registered class has its numbers as leaves, a dataclass compares them, any other object equals only itself."""
+
+  def count(share):
+    with counted() as programs:
+      result = teach(Teacher("smooth", step=kind(share)))
+    assert np.max(result.lessons.label) == pytest.approx(1 - share + share / 5)
+    return programs.count
+
+  count(0.25)
+  assert count(0.25) == again
+  assert count(0.75) == other
+  with pytest.raises(TypeError, match=r"step must be a function of \(teacher_state, view, proposal\), but it is a obj"):
+    Teacher("mine", step=object())
 
 
 def test_numbers_are_swept_with_one_compilation():
@@ -272,6 +312,48 @@ def answers(make):
 def test_answers_of_other_shapes_and_dtypes_are_refused(kind, make, message, batch):
   with pytest.raises((ValueError, TypeError), match=message):
     teach(answers(make), kind, batch_size=batch)
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (
+      lambda: answers(lambda view, index: (Lesson(index, None), None, None)),
+      "step of the teacher 'mine' must return an array as the label of its Lesson, but it is a NoneType",
+    ),
+    (
+      lambda: answers(lambda view, index: (Lesson([0], view.truth[index]), None, None)),
+      "step of the teacher 'mine' must return an array as the index of its Lesson, but it is a list",
+    ),
+    (
+      lambda: answers(lambda view, index: (Lesson(index, "label"), None, None)),
+      "step of the teacher 'mine' must return arrays, but Lesson.label is a str",
+    ),
+    (
+      lambda: answers(lambda view, index: (Lesson(index, view.truth[index]), None, {"why": "because"})),
+      r"step of the teacher 'mine' must return arrays, but certificate\['why'\] is a str",
+    ),
+    (
+      lambda: Teacher("mine", lambda problem: ["start"], flip),
+      r"init of the teacher 'mine' must return arrays, but teacher_state\[0\] is a str",
+    ),
+    (
+      lambda: last.teachers.compose("mine", lambda view, index: view.truth[index]),
+      r"label must return \(labels \[m, K\], certificate or None\), but it returned",
+    ),
+    (
+      lambda: last.teachers.compose("mine", Partial(soften, 0.5), select=lambda view, proposal: 1.0 * proposal),
+      r"select must return indices \[m\], integers, but it returned .*float32",
+    ),
+    (
+      lambda: last.teachers.compose("mine", Partial(soften, 0.5), select=lambda view, proposal: (proposal, None)),
+      r"select must return indices \[m\], integers",
+    ),
+  ],
+)
+def test_answers_of_other_kinds_are_refused(make, message):
+  with pytest.raises(TypeError, match=message):
+    teach(make(), batch_size=2)
 
 
 @pytest.mark.parametrize(

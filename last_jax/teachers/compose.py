@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from last_jax.base import Array, Lesson, Teacher, View, as_pure_function
 
@@ -36,5 +38,9 @@ def compose(
 
 def _step(label: Any, select: Any, teacher_state: None, view: View, proposal: Array) -> tuple[Lesson, None, Any]:
   index = proposal if select is None else select(view, proposal)
-  labels, certificate = label(view, index)
-  return Lesson(index, labels), teacher_state, certificate
+  if not isinstance(index, (jax.Array, np.ndarray)) or index.ndim != 1 or not jnp.issubdtype(index.dtype, jnp.integer):
+    raise TypeError(f"select must return indices [m], integers, but it returned {index!r}")
+  answer = label(view, index)
+  if not isinstance(answer, tuple) or len(answer) != 2:
+    raise TypeError(f"label must return (labels [m, K], certificate or None), but it returned {answer!r}")
+  return Lesson(index, answer[0]), teacher_state, answer[1]
