@@ -31,6 +31,7 @@ TEST = [
   "cvxpy>=1.5",
   "scikit-learn>=1.4",  # Half moons and logistic regressions are compared with its own.
   "playwright>=1.40",  # Drives Debian's chromium, or any other on the PATH.
+  "setuptools>=69",  # The tests look at the files that would be installed.
   "ruff>=0.6",
   "mypy>=1.10",
 ]
