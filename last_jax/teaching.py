@@ -67,7 +67,10 @@ def run(
   lessons: bool = False,
   mesh: Mesh | None = None,
 ) -> tuple[State, Records]:
-  """Take `steps` iterations. In one call or in several: the same.
+  """Take `steps` iterations: in one call or in several, with the same result to the bit.
+
+  (On CPUs, a call with a single step may differ in the last bit: XLA inlines a loop of one iteration into the program
+  around it, and contracts products and sums otherwise.)
 
   Args:
     state: of `init`, `run`, `load`; one student's, or with a leading [students] axis on every leaf.

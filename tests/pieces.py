@@ -16,10 +16,11 @@ import numpy as np
 import last_jax as last
 
 # Few lengths, since each is a program of its own, and uneven: none divides the 16 steps between two renewals of tracked
-# outputs.
-STEPS = 36
-TWO = (18, 18)
-SEVEN = (1, 5, 1, 18, 5, 1, 5)
+# outputs. No single steps, also not between the records of every seventh: XLA inlines a loop of one iteration into the
+# program around it, and may round it in another way.
+STEPS = 37
+TWO = (19, 18)
+SEVEN = (3, 5, 3, 13, 5, 3, 5)
 STUDENTS = 3
 FAR = 3e4
 
