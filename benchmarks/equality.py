@@ -1,4 +1,4 @@
-"""Whether two sides computed the same: times of different computations cannot be compared."""
+"""Equality of the results of two sides: times of different computations cannot be compared."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -22,7 +22,7 @@ _HOPELESS = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """How to measure.
+  """Settings of a measurement.
 
   Attributes:
     seed: of the cases and of all that is random.

@@ -1,4 +1,4 @@
-"""Whether a function is affine in one of its arguments, decided from its jaxpr: nothing is evaluated.
+"""Decide from its jaxpr whether a function is affine in one of its arguments: nothing is evaluated.
 
 An abstract interpretation: every variable is constant in the argument, affine in it, or neither. Sums, and operations
 that only move entries, carry the property on; products have it if all factors except one are constant. Everything else
@@ -19,7 +19,7 @@ from last_jax.identity import Static
 
 
 class Kind(enum.IntEnum):
-  """How a value depends on the argument. The kind of a sum is the largest of its terms."""
+  """Dependence of a value on the argument. The kind of a sum is the largest of its terms."""
 
   CONSTANT = 0
   AFFINE = 1

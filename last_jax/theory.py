@@ -54,7 +54,7 @@ def interpolating_pool(learner: Learner, target: Params, x: Any) -> Pool:
 
 
 class Constants(NamedTuple):
-  """What the bounds need to know of a problem, for parameters with ||w - w*|| <= radius.
+  """Constants of a problem that the bounds depend on, for parameters with ||w - w*|| <= radius.
 
   The loss of example i is a convex function of its output z_i = <w, x_i>, with second derivative h_i(z_i).
   """

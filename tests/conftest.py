@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import tempfile
 
-# What commands compile is kept for the processes that other tests start, and in nobody's own cache.
+# Programs that commands compile are cached for the processes that other tests start, apart from the user's own cache.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="last_jax_tests_")
   atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
@@ -47,7 +47,7 @@ def _forget_compiled_programs():
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport():
-  """Where everything is meant to be at hand (CI), a skipped test is a failure: nothing is left out unseen."""
+  """Fail skipped tests in CI, where everything that the tests need is installed."""
   outcome = yield
   report = outcome.get_result()
   if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):

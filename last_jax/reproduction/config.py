@@ -45,7 +45,7 @@ class Method(NamedTuple):
 
 
 class Size(NamedTuple):
-  """How large the experiments are: "quick" for a check, "usual" for a laptop, "full" as in the paper."""
+  """Size of the experiments: "quick" for a check, "usual" for a laptop, "full" as in the paper."""
 
   name: str
   seeds: int

@@ -120,9 +120,9 @@ def _run_examples(size: Size, tell: Tell, problem: Problem, init_fn: InitFn, per
   margin = np.abs(np.asarray(problem.learner.apply(problem.target, problem.pool.x))[:, 0])[index]
   own = np.abs(outputs_when_shown(problem, jax.tree.map(lambda leaf: leaf[:, 0], students.params), lessons))
   claims = (
-    _nearer_boundary("Changed labels sit nearer the decision boundary of the target than kept ones.", margin, changed),
+    _nearer_boundary("Changed labels sit nearer the decision boundary of the target than unchanged ones.", margin, changed),
     _nearer_boundary(
-      "Changed labels sit nearer the student's own decision boundary, when shown, than kept ones.", own, changed
+      "Changed labels sit nearer the student's own decision boundary, when shown, than unchanged ones.", own, changed
     ),
   )
   digits = data.mnist_images((3, 5), folder=size.mnist_folder)[0]
@@ -156,7 +156,7 @@ def _nearer_boundary(text: str, margin: np.ndarray, changed: np.ndarray) -> Clai
   """Compare geometric means of `margin [seeds, steps]` between lessons with unchanged and with changed labels."""
   sizes = np.log10(np.maximum(margin, np.finfo(np.float32).tiny))
   values = np.array([_difference_of_means(*pair) for pair in zip(sizes, changed, strict=True)])
-  return Claim(text, [Comparison("changed against kept", values, NEARER)])
+  return Claim(text, [Comparison("changed against unchanged", values, NEARER)])
 
 
 def _difference_of_means(sizes: np.ndarray, changed: np.ndarray) -> float:

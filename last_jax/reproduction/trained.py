@@ -22,7 +22,7 @@ from last_jax.training.trainer import train
 
 
 class Recipe(NamedTuple):
-  """How a learned teacher is trained."""
+  """Training settings of a learned teacher."""
 
   name: str
   variant: str

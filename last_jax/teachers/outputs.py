@@ -14,12 +14,12 @@ from last_jax.learners import Learner
 
 
 class Output(Protocol):
-  """How a network's numbers become labels. Its own numbers are leaves of a pytree."""
+  """Map from a network's numbers to labels. Its own numbers are leaves of a pytree."""
 
   kind: str  # Its name in files.
 
   def width(self, num_outputs: int) -> int:
-    """How many numbers the network must give for a label of `num_outputs` numbers."""
+    """Number of network outputs for a label of `num_outputs` numbers."""
 
   def check(self, learner: Learner, truth: Array) -> None:
     """Raises unless it can label for this learner; `truth [n, K]` are the pool's labels, or their shape."""

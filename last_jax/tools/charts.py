@@ -80,7 +80,7 @@ class Curves(NamedTuple):
 
 
 class Panel(NamedTuple):
-  """How the chart of a metric looks."""
+  """Layout of the chart of a metric."""
 
   title: str
   label: str

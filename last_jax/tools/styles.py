@@ -40,7 +40,7 @@ Dash = str | tuple[float, tuple[float, ...]]  # As matplotlib's linestyle.
 
 
 class Style(NamedTuple):
-  """How a curve is drawn: colour "#rrggbb", line style and marker as matplotlib has them."""
+  """Style of a curve: colour "#rrggbb", line style and marker as matplotlib has them."""
 
   color: str
   line: Dash

@@ -328,7 +328,7 @@ class TestCheckpoints:
       Checkpoints(folder, "other").restore(begin)
     assert content(folder) == before
 
-  # What Orbax's reading leaves behind when it fails.
+  # Left behind by Orbax's reading when it fails.
   @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
   def test_every_truncated_file_is_noticed(self, saved):
     begin, folder = saved
