@@ -204,9 +204,14 @@ def run_inline(state: State, problem: Problem, teacher: Teacher, *, plan: Plan) 
 def _block_length(count: int, most: int) -> int:
   """Return the length, at most `most`, of the blocks that `count` is divided into, so that little or nothing is left.
 
-  A shorter last block is a second loop in the program, with buffers of its own.
+  A shorter last block is a second loop in the program, with buffers of its own. One of a single iteration is avoided:
+  XLA inlines it into the program around it, and may round it otherwise than the iterations of a loop.
   """
-  return count if count <= most else min(range(most, most // 2, -1), key=lambda length: count % length)
+
+  def left(length: int) -> tuple[bool, int]:
+    return count % length == 1, count % length
+
+  return count if count <= most else min(range(most, most // 2, -1), key=left)
 
 
 def _mutable(state: State) -> State:

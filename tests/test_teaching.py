@@ -69,6 +69,29 @@ def test_records_are_strided_and_end_with_the_end(steps, every):
   assert strided.objective.shape == (len(expected),)
 
 
+def steps_of_loops(jaxpr):
+  """The number of iterations of every loop over steps that is not inside another: nested loops are multiplied."""
+  for equation in jaxpr.eqns:
+    inner = [count for each in jaxprs_in_params(equation.params) for count in steps_of_loops(each)]
+    if equation.primitive.name == "scan":
+      yield equation.params["length"] * sum(inner, start=not inner)
+    else:
+      yield from inner
+
+
+@pytest.mark.parametrize("every", [1, 10**6])
+@pytest.mark.parametrize("steps", [2, 1024, 1025, 2049, 2503, 5121])
+def test_no_step_of_a_run_stands_alone(steps, every):
+  """XLA inlines a loop of one iteration and may round it otherwise: a run in pieces would end at other bits."""
+  learner, pool, _ = small_task()
+  problem, teacher = last.Problem(learner, pool), last.teachers.sgd()
+  state = last.init(KEY, problem, teacher)
+  traced = jax.make_jaxpr(lambda state: last.run(state, problem, teacher, steps=steps, record_every=every))(state)
+  counts = list(steps_of_loops(traced.jaxpr))
+  assert sum(counts) == steps
+  assert min(counts) > 1
+
+
 def products_with_the_pool(jaxpr, size, depth=0):
   """How deep in nested scans each matrix product with an axis as long as the pool is."""
   for equation in jaxpr.eqns:

@@ -43,4 +43,4 @@ def _step(label: Any, select: Any, teacher_state: None, view: View, proposal: Ar
   answer = label(view, index)
   if not isinstance(answer, tuple) or len(answer) != 2:
     raise TypeError(f"label must return (labels [m, K], certificate or None), but it returned {answer!r}")
-  return Lesson(index, answer[0]), teacher_state, answer[1]
+  return Lesson(jnp.asarray(index), answer[0]), teacher_state, answer[1]
