@@ -120,7 +120,9 @@ def _run_examples(size: Size, tell: Tell, problem: Problem, init_fn: InitFn, per
   margin = np.abs(np.asarray(problem.learner.apply(problem.target, problem.pool.x))[:, 0])[index]
   own = np.abs(outputs_when_shown(problem, jax.tree.map(lambda leaf: leaf[:, 0], students.params), lessons))
   claims = (
-    _nearer_boundary("Changed labels sit nearer the decision boundary of the target than unchanged ones.", margin, changed),
+    _nearer_boundary(
+      "Changed labels sit nearer the decision boundary of the target than unchanged ones.", margin, changed
+    ),
     _nearer_boundary(
       "Changed labels sit nearer the student's own decision boundary, when shown, than unchanged ones.", own, changed
     ),
