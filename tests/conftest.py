@@ -1,6 +1,7 @@
 """A strict session: implicit rank promotion and NaNs raise, and (in pyproject.toml) warnings are errors."""
 
 import atexit
+import collections
 import gc
 import os
 import pathlib
@@ -26,6 +27,17 @@ assert jax.device_count() == 1, "the tests need one device: unset JAX_NUM_CPU_DE
 
 hypothesis.settings.register_profile("last_jax", deadline=None, print_blob=True, derandomize=True, database=None)
 hypothesis.settings.load_profile("last_jax")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+  """Mark all cases of a parametrized test as slow, except the first and the last: the quick part has these."""
+  cases = collections.defaultdict(list)
+  for item in items:
+    cases[item.nodeid.partition("[")[0]].append(item)
+  for several in cases.values():
+    for item in several[1:-1]:
+      item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -199,6 +199,7 @@ def build(program):
   return function
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=40)
 @hypothesis.given(programs(ALL_STEPS), st.integers(0, 2**31))
 def test_random_compositions_that_are_judged_affine_are(program, seed):

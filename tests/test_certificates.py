@@ -78,6 +78,7 @@ def projection(learner, problem, constraint):
   return constraint.projection(learner.loss, outputs, jnp.asarray(problem.truth))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["softmax_5", "mlp", "momentum"])
 def test_the_residual_of_any_labels_is_the_natural_map_of_the_step(x64, kind):
   """At labels that are no optimum, where it is not small: for linear learners by both roads to the quadratic."""

@@ -133,6 +133,7 @@ def test_names_are_readable_and_survive(constraint, name):
   assert jax.tree.map(lambda leaf: leaf, constraint).name == name
 
 
+@pytest.mark.slow
 def test_radii_and_names_compile_nothing():
   learner = last.learners.softmax(3, 4, learning_rate=0.5)
   params, target = (learner.init(jax.random.key(seed)) for seed in range(2))

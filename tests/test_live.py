@@ -79,6 +79,7 @@ def assert_close(found, expected, atol=1e-4):
     np.testing.assert_allclose(found[name], value, atol=atol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["logistic", "softmax", "least_squares"])
 @pytest.mark.parametrize("name", TEACHERS)
 def test_a_numpy_student_ends_where_the_simulated_one_does(kind, name):

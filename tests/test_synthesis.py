@@ -159,6 +159,7 @@ def test_free_softmax_labels_are_those_nearest_the_truth(x64):
     np.testing.assert_allclose(labels.ravel(), expected, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_an_example_of_norm_zero_does_not_change_its_label(x64):
   draw = np.random.default_rng(4)
   for kind, name in itertools.product(["softmax_5", "mlp"], ["none", "one_hot", "simplex_2", "ball_inf"]):
@@ -366,6 +367,7 @@ def test_a_users_own_loss_that_is_affine_in_the_label_is_solved_exactly(x64):
 
 # Not softmax in a round ball: labels then have a direction without effect, and what is nearest the truth along it is
 # settled by rounding alone, so that neither derivative means much.
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("kind", "batch", "name"),
   [
@@ -428,6 +430,7 @@ def tuple_learner(structure):
   return plain, packed, pack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structure", list(STRUCTURES))
 def test_parameters_may_contain_tuples(structure):
   plain, packed, pack = tuple_learner(structure)
@@ -444,6 +447,7 @@ def test_parameters_may_contain_tuples(structure):
     np.testing.assert_allclose(labels, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [last.teachers.greedy, last.teachers.mixed])
 def test_parameters_with_tuples_are_taught(method):
   plain, packed, pack = tuple_learner("pairs")
@@ -459,6 +463,7 @@ def test_parameters_with_tuples_are_taught(method):
 # --- Numbers at the ends of their range.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [3, 10])
 @pytest.mark.parametrize("kind", ["softmax", "mlp"])
 def test_labels_in_float32_do_not_depend_on_the_range_of_the_rate(kind, num_classes):
@@ -508,6 +513,7 @@ def test_free_labels_in_float32_scale_with_the_rate(kind):
     np.testing.assert_allclose(1e-12 * small, expected, rtol=1e-2, atol=1e-2 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_labels_are_never_worse_than_the_truth_in_float32():
   """Judged in float64, for batches whose quadratic is singular, and students near and far."""
   learner = last.learners.softmax(4, 5, learning_rate=0.3)
@@ -527,6 +533,7 @@ def test_labels_are_never_worse_than_the_truth_in_float32():
       assert after <= before * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_through_adam_labels_teach_networks_with_dead_units(x64):
   """Adam has no derivative at a gradient of zero, which ReLU networks have wherever a unit is off."""
   learner = last.learners.mlp((4, 8, 3), activation="relu", optimizer=optax.adam(0.05))

@@ -67,6 +67,7 @@ def test_classifiers_agree_with_scikit_learn(x64, classes, features):
   np.testing.assert_allclose(bias, other.intercept_ - (other.intercept_.mean() if classes > 2 else 0), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [32, 64])
 def test_the_gradient_norm_reported_is_the_true_one(bits):
   with jax.enable_x64(bits == 64):

@@ -38,6 +38,7 @@ def distances_of_all(problem, student):
   return jax.lax.map(lambda example: distance(*example), (problem.pool.x, problem.truth))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_2", "softmax_5", "mlp", "conv"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_imt_chooses_the_best_of_all_examples(x64, kind, batch):
@@ -74,6 +75,7 @@ def test_one_of_the_lowest_scores_is_chosen(x64, dtype, size):
       assert np.all(np.isnan(scores)) or scores[index] == np.nanmin(scores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_5", "mlp"])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", ["one_hot", "simplex", "none", "ball_inf"])
@@ -116,6 +118,7 @@ def test_greedy_never_moves_away_where_sgd_would_not(x64, kind):
       assert result.distance[t + 1] <= result.distance[t] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.6}, {"momentum": 0.6, "nesterov": True}])
 def test_closed_form_scores_rank_the_whole_pool_as_steps_do(x64, settings):
   """IMT with a batch as large as the pool returns its ranking."""
@@ -130,6 +133,7 @@ def test_closed_form_scores_rank_the_whole_pool_as_steps_do(x64, settings):
     np.testing.assert_array_equal(lesson.index, np.argsort(distances_of_all(problem, student)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.6}, {"momentum": 0.6, "nesterov": True}])
 @pytest.mark.parametrize("name", ["simplex", "one_hot", "none"])
 def test_joint_selection_judges_each_example_with_its_best_label(x64, settings, name):
@@ -231,6 +235,7 @@ def half_moons():
   return last.Problem(learner, pool, target=last.fit_target(learner, pool)), learner.init(KEY), 255
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "factor"), [(far_least_squares, 10), (half_moons, 3)])
 def test_tracked_outputs_reach_the_target_as_nearly_as_computed_ones(make, factor):
   """In float32, where the outputs at the start may be a million times those at the target."""
@@ -279,6 +284,7 @@ def test_soft_label_teachers_give_the_labels_of_their_formulas(x64):
   np.testing.assert_allclose(lesson.label[:, 0], 0.7 * (np.arange(10) % 2) + 0.15)
 
 
+@pytest.mark.slow
 def test_imt_on_a_network_holds_few_gradients_at_once():
   """The compiled program's own account: memory does not grow with the pool, except for the pool and its scores."""
   learner = last.learners.mlp((10, 64, 5), learning_rate=0.1)

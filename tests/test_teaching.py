@@ -55,6 +55,7 @@ def test_the_loop_is_the_plain_python_loop(x64):
   assert result.distance[0] == pytest.approx(float(optax.tree.norm(optax.tree.sub(init, target))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("steps", "every"), [(30, 1), (30, 7), (30, 30), (30, 100), (2500, 3), (2500, 2000), (1024, 1), (2503, 2503)]
 )
@@ -119,6 +120,7 @@ def test_a_metric_that_is_not_recorded_is_not_computed():
   assert nothing.accuracy is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
 def test_run_is_a_loop_of_step_and_teach_is_init_and_run(batch):
   learner, pool, target = small_task(momentum=0.5)
@@ -147,6 +149,7 @@ def test_run_is_a_loop_of_step_and_teach_is_init_and_run(batch):
   assert taught.distance[0] == pytest.approx(float(optax.tree.norm(optax.tree.sub(start.params, target))))
 
 
+@pytest.mark.slow
 def test_many_students_are_as_many_single_ones():
   learner, pool, target = small_task()
   keys = jax.random.split(KEY, 5)

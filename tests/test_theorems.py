@@ -159,6 +159,7 @@ def test_theorem_2_meets_its_condition_and_stops_at_the_first_that_does(x64, kin
       assert round(tried) == 0 or not enough(factor / 0.6)
 
 
+@pytest.mark.slow
 def test_theorem_2_takes_the_last_trial_where_none_is_good(x64):
   learner, pool, _ = make_task("least_squares", weight_decay=0.0)
   problem = last.Problem(learner, pool)

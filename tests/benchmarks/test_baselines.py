@@ -55,6 +55,7 @@ def test_a_baseline_that_teaches_otherwise_is_detected(kind, checker):
     check_altered(kind, checker, y=1 - case.y, target=case.target | {"bias": case.target["bias"] + 0.1})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds())
 def test_a_baseline_shown_other_examples_is_detected(kind, checker):
   (teach,) = kind.variants(checker.case, checker.strategy, 1).values()

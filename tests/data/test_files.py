@@ -307,6 +307,7 @@ class TestBadFile:
     with pytest.raises(ValueError, match=r"skips\.npz is not an npz .*: it counts 6 arrays, but lists 2"):
       data.load_npz(damaged)
 
+  @pytest.mark.slow
   def test_no_damaged_bit_of_the_list_loses_an_array(self, whole):
     path, content, _ = whole
     damaged, expected = path.with_name("bits.npz"), read_arrays(path)

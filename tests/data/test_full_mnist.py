@@ -36,6 +36,7 @@ def test_the_packaged_digits_are_a_true_subset_of_the_original_in_its_order(full
     assert 0.45 < np.mean(places) / len(whole.digits) < 0.55
 
 
+@pytest.mark.slow
 def test_making_the_subset_again_gives_the_packaged_file(tmp_path):
   made = tmp_path / "again.npz"
   command = [sys.executable, "-m", "last_jax.data.make_mnist_subset", f"--folder={full_mnist()}", f"--out={made}"]

@@ -78,6 +78,7 @@ def entries(folder):
   return {file.name for file in folder.iterdir() if file.name.endswith("-cache")}
 
 
+@pytest.mark.slow
 def test_compiled_programs_are_stored_in_the_users_cache_folder(tmp_path):
   folder = tmp_path / NAME
   assert run(ENABLE + COMPILE, XDG_CACHE_HOME=str(tmp_path)) == str(folder)
@@ -89,6 +90,7 @@ def test_compiled_programs_are_stored_in_the_users_cache_folder(tmp_path):
   assert not any(file.exists() for file in old)
 
 
+@pytest.mark.slow
 def test_nothing_is_deleted_that_the_cache_did_not_write(tmp_path):
   foreign = [write_old(tmp_path / name) for name in ("thesis.tex", ENTRY, "notes-cache", f"{NAME}.txt")]
   code = f"import jax, last_jax as last; last.devices.enable_compilation_cache({str(tmp_path)!r}); " + COMPILE
@@ -101,6 +103,7 @@ def test_nothing_is_deleted_that_the_cache_did_not_write(tmp_path):
   assert all(file.exists() for file in [*foreign, link])
 
 
+@pytest.mark.slow
 def test_nothing_is_deleted_from_a_folder_that_the_cache_did_not_make(tmp_path):
   old = write_old(tmp_path / NAME / ENTRY)
   for tag in (None, "Signature: 8a477f597d28d172789f06886806bc55"):  # That of another program.

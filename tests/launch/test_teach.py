@@ -101,6 +101,7 @@ class TestFiles:
     assert [line.split("  ")[0].strip() for line in lines[:2]] == ["SGD", "LAST (none)"]
     assert "\x1b" not in whole_run[1]  # Plain, since it is no terminal.
 
+  @pytest.mark.slow
   def test_the_command_in_the_config_repeats_the_run(self, whole_run, tmp_path):
     out, _ = whole_run
     config = json.loads((out / "config.json").read_text())
@@ -176,6 +177,7 @@ class TestMethods:
     names = self.names("--teacher=planner", "--constraint=one_hot,none", "--horizon=3")
     assert names == {"planner:one_hot": "planner (one_hot)", "planner:none": "planner (none)"}
 
+  @pytest.mark.slow
   def test_the_planner_is_at_the_target_after_as_many_steps_as_there_are_parameters(self, tmp_path):
     flags = ("--teacher=greedy,planner", "--constraint=none", "--horizon=3", "--steps=3", "--students=6", "--x64")
     assert run(tmp_path, *flags) == 0
@@ -248,6 +250,7 @@ class TestStopping:
     for name in ("curves.npz", "lessons.npz"):
       assert (broken / name).read_bytes() == (whole / name).read_bytes()
 
+  @pytest.mark.slow
   def test_a_failure_does_not_lose_finished_methods(self, tmp_path, monkeypatch):
     take_steps = last.run
 
@@ -265,6 +268,7 @@ class TestStopping:
     assert run(tmp_path, *flags, "--resume") == 0
     assert "imt/distance" in read_arrays(tmp_path / "curves.npz")
 
+  @pytest.mark.slow
   def test_students_that_diverge_are_counted(self, tmp_path, capsys):
     with jax.debug_nans(False):
       flags = ("--dataset=regression", "--learning_rate=100", "--teacher=sgd", "--students=2", "--steps=200")
@@ -276,6 +280,7 @@ class TestStopping:
     assert "2 students diverged" in output
     assert "--learning_rate" in output
 
+  @pytest.mark.slow
   def test_a_closed_pipe_ends_it_quietly(self):
     for flags in (["--help"], ["--teacher=sgd", "--steps=3", "--students=2", "--out=/dev/null/none"]):
       process = start_process(flags)
@@ -298,6 +303,7 @@ class TestFolder:
       assert f"--out={tmp_path} holds {name}" in capsys.readouterr().err
       assert read_all(tmp_path) == {tmp_path / name: b"precious"}
 
+  @pytest.mark.slow
   def test_results_of_other_settings_stay_until_overwritten(self, tmp_path, capsys):
     assert run(tmp_path, *self.FLAGS, "--lessons") == 0
     before = read_all(tmp_path)

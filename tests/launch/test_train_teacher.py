@@ -80,6 +80,7 @@ class TestFiles:
     assert train_teacher.main(["train_teacher", *flags, f"--out={tmp_path}"]) == 0
     assert (tmp_path / "policy.npz").read_bytes() == (trained / "policy.npz").read_bytes()
 
+  @pytest.mark.slow
   def test_the_finished_teacher_teaches_beside_others(self, trained, tmp_path, capsys):
     # The command that training prints at its end.
     assert run(tmp_path / "again", "--episodes=10") == 0

@@ -50,6 +50,7 @@ def test_every_figure_is_there_and_says_what_it_shows():
     assert figure.weight > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_seed", [True, False])
 def test_teaching_all_at_once_is_teaching_each_alone(per_seed):
   problem, students = small(per_seed=per_seed)
@@ -89,6 +90,7 @@ def test_every_seed_has_its_own_learned_teacher():
     np.testing.assert_allclose(records.lessons.label[seed, 1], result.lessons.label, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_imt_shows_one_example_in_each_step():
   problem, students = small(per_seed=False)
   shown = [

@@ -78,6 +78,7 @@ class TestFeatures:
     assert np.all(center == 0)
     assert np.all(scale == scale[0])
 
+  @pytest.mark.slow
   def test_what_enters_the_network_is_of_one_size(self, x64):
     """Of students like those it was measured on, in whatever order features are named."""
     learner, pool, target = task("mlp")
@@ -100,6 +101,7 @@ class TestFeatures:
       np.testing.assert_allclose(total, 3 * 9.0, rtol=0.25)  # x, label and prediction.
       np.testing.assert_allclose(np.sum(np.asarray(shared).var(0)), 9.0, rtol=0.05)  # params; the target does not vary.
 
+  @pytest.mark.slow
   def test_examples_of_a_batch_are_labelled_each_on_its_own(self, x64):
     learner, pool, target = task("mlp")
     policy = policy_of(learner, pool, target)
@@ -216,6 +218,7 @@ class TestBlackBox:
 
 
 class TestTeacher:
+  @pytest.mark.slow
   @pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_5", "mlp", "conv"])
   def test_it_runs_in_the_loop_of_all_teachers(self, kind):
     learner, pool, target = task(kind)

@@ -119,6 +119,7 @@ class TestRewards:
     truth = learner.encode(test.x, test.y)
     return np.asarray(jax.vmap(lambda w: learner.accuracy(w, test.x, truth))(every))
 
+  @pytest.mark.slow
   def test_final_accuracy(self):
     learner, test, path, after = self.path(last.rewards.accuracy())
     assert np.all(path.rewards[:-1] == 0)
@@ -139,6 +140,7 @@ class TestRewards:
     np.testing.assert_allclose(-path.rewards[:-1], after, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_labels_shown_are_those_whose_probability_is_taken(x64):
   """Stored labels are those that the loop showed: each is an action, and its probability is the policy's."""
   trainer, state, policy = tiny(None, 2)
@@ -164,6 +166,7 @@ def test_equal_actions_count_together(x64):
   np.testing.assert_allclose(found, np.log(shares[0] + shares[2])[None])
 
 
+@pytest.mark.slow
 def test_a_trained_teacher_beats_sgd_on_digits():
   learner, pool, target, init_fn = digits.task()
   policy, log = last.train_reinforce(

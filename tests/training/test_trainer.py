@@ -56,6 +56,7 @@ def assert_same(one, other):
   jax.tree.map(compare, one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["unroll", "reinforce"])
 def test_in_pieces_or_at_once(task, method):
   trainer = make(method, task, evaluate_every=None)
@@ -76,6 +77,7 @@ def test_in_pieces_or_at_once(task, method):
   np.testing.assert_allclose(log.loss, logs[0].loss, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["unroll", "reinforce"])
 def test_many_seeds_at_once(task, method):
   learner, pool, target = task
@@ -96,6 +98,7 @@ def test_many_seeds_at_once(task, method):
     jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-3, atol=1e-5), policies, policy)
 
 
+@pytest.mark.slow
 def test_settings_that_are_numbers_do_not_compile_again(task):
   _, pool, target = task
 
@@ -120,6 +123,7 @@ def test_settings_that_are_numbers_do_not_compile_again(task):
   assert_compiled_once(train, [(0, 0.3, 0.0, 0.1, 0.95, 0.001), (1, 0.5, 1.0, 0.2, 0.8, 0.01)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.2, 1), (0.5, 2), (1.0, 5)])
 def test_a_share_of_the_students_starts_again(task, share, count):
   trainer = make("unroll", task, init_scale=0.0, reset=share)
@@ -128,6 +132,7 @@ def test_a_share_of_the_students_starts_again(task, share, count):
   assert at_start.sum() == count
 
 
+@pytest.mark.slow
 def test_students_that_continue_have_the_optimizer_state_of_before(task):
   learner, pool, target = task
   heavy = last.learners.softmax(2, 2, learning_rate=0.1, momentum=0.9, bias=False)
@@ -138,6 +143,7 @@ def test_students_that_continue_have_the_optimizer_state_of_before(task):
   assert learner is not heavy
 
 
+@pytest.mark.slow
 def test_gradients_that_are_not_finite_change_only_the_students(task):
   learner, pool, target = task
   wild = last.learners.least_squares(2, 2, learning_rate=1e30, bias=False)
@@ -154,6 +160,7 @@ def test_gradients_that_are_not_finite_change_only_the_students(task):
   assert learner is not wild
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["unroll", "reinforce"])
 def test_the_best_policy_by_its_score_on_fixed_students_is_returned(task, method):
   # A rate so high that training jumps about: the last policy is unlikely to be the best.
@@ -170,6 +177,7 @@ def test_the_best_policy_by_its_score_on_fixed_students_is_returned(task, method
   assert evaluate(trainer, state) == evaluate(trainer, state._replace(episode=state.episode + 7))  # The same students.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("reward", "check"),
   [
@@ -216,6 +224,7 @@ def test_scores_are_what_the_students_reach(task, reward, check):
   )
 
 
+@pytest.mark.slow
 def test_a_custom_optimizer_is_used(task):
   trainer = make("unroll", task, optimizer=optax.set_to_zero())
   begin = start(trainer, KEY)
@@ -264,6 +273,7 @@ def test_a_misspelt_setting_is_an_error_of_the_function_that_was_called(task, tr
     train(KEY, learner, pool, target=target, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [1.5, 1e30])
 def test_evaluations_that_are_never_finite_return_the_last_policy(rate):
   """A student that diverges over the many steps of an evaluation, but not over the few of an episode."""
@@ -284,6 +294,7 @@ def test_evaluations_that_are_never_finite_return_the_last_policy(rate):
 
 
 class TestCheckpoints:
+  @pytest.mark.slow
   def test_everything_comes_back(self, task, tmp_path):
     trainer = make("reinforce", task, evaluate_every=1, evaluation_steps=5)
     begin = start(trainer, KEY)
@@ -302,6 +313,7 @@ class TestCheckpoints:
     assert_same(one, other)
     again.close()
 
+  @pytest.mark.slow
   def test_the_last_two_are_left(self, task, tmp_path):
     trainer = make("unroll", task)
     state = start(trainer, KEY)
@@ -329,6 +341,7 @@ class TestCheckpoints:
     assert content(folder) == before
 
   # Left behind by Orbax's reading when it fails.
+  @pytest.mark.slow
   @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
   def test_every_truncated_file_is_noticed(self, saved):
     begin, folder = saved

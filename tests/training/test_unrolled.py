@@ -89,6 +89,7 @@ def test_gradient_is_that_of_finite_differences(x64, kind, output, omniscient, b
     np.testing.assert_allclose(flat_gradient @ direction, slope, rtol=1e-6, atol=1e-6 * np.linalg.norm(flat_gradient))
 
 
+@pytest.mark.slow
 def test_the_objective_is_the_weighted_sum_of_distances_of_the_loop(x64):
   learner, pool, target, init_fn = problem_of("softmax")
   method = training.Unrolled(horizon=6, students=2, decay=0.9)
@@ -105,6 +106,7 @@ def test_the_objective_is_the_weighted_sum_of_distances_of_the_loop(x64):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), after.params, result.params)
 
 
+@pytest.mark.slow
 def test_black_box_minimises_the_loss_on_validation_examples(x64):
   learner, pool, _, _ = problem_of("softmax")
   validation = last.Pool(np.full((4, 3), 0.5), np.arange(4) % 2)  # All alike except for the label, half of each.
@@ -129,6 +131,7 @@ def test_black_box_minimises_the_loss_on_validation_examples(x64):
   assert after is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("horizon", [64, 256])
 def test_rematerialisation_needs_less_memory_and_changes_nothing(horizon):
   learner, pool, target, init_fn = problem_of("softmax")
@@ -149,6 +152,7 @@ def test_rematerialisation_needs_less_memory_and_changes_nothing(horizon):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * scale), gradient, same)
 
 
+@pytest.mark.slow
 def test_a_trained_teacher_beats_sgd_on_digits():
   learner, pool, target, init_fn = digits.task()
   policy, log = last.train_unrolled(
