@@ -224,6 +224,7 @@ def test_roads(name):
   assert labels.shape == (batch, learner.num_outputs(jnp.asarray(x)))
 
 
+@pytest.mark.slow
 def test_enumerated_labels_are_a_global_optimum_through_any_optimizer(x64):
   learner = last.learners.softmax(4, 4, optimizer=optax.adam(0.1))
   for seed in range(3):
@@ -238,6 +239,7 @@ def test_enumerated_labels_are_a_global_optimum_through_any_optimizer(x64):
     assert problems.distance_after(learner, problem, labels) == pytest.approx(min(every), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["none", "simplex"])
 def test_the_residual_of_gauss_newton_is_that_of_the_linearized_step(x64, name):
   learner = last.learners.logistic(4, optimizer=optax.adam(0.05))
@@ -263,6 +265,7 @@ def test_the_residual_of_gauss_newton_is_that_of_the_linearized_step(x64, name):
 # --- Certificates are pytrees, and cost nothing where they are not used.
 
 
+@pytest.mark.slow
 def test_certificates_are_batched_and_carried():
   learner = SOFTMAX
   params = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), 4))

@@ -54,6 +54,7 @@ def test_projections_are_differentiable(x64, name):
   np.testing.assert_allclose(found, (along(step) - along(-step)) / (2 * step), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_ball_that_is_larger_than_the_simplex_changes_nothing(x64):
   labels = np.random.default_rng(0).normal(size=(7, 4))
   centers = np.eye(4)[[0, 1, 2, 3, 0, 1, 2]]

@@ -85,6 +85,7 @@ def test_memory_stays_bounded_for_strides_that_no_blocks_of_equal_length_make_up
   assert bytes_of_run(TEACHERS["greedy"], 1000, 10**5, every) < 40 * 2**20
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_steps():
   few, many = (bytes_of_run(TEACHERS["greedy"], 100, steps, steps, batch_size=16) for steps in (10**4, 10**6))
   assert many < 1.2 * few

@@ -107,6 +107,7 @@ def test_a_numpy_student_ends_where_the_simulated_one_does(kind, name):
   assert moved > 0.05  # Or there was nothing to compare.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sgd", "greedy", "imt", "joint"])
 def test_a_pytorch_student_ends_where_the_simulated_one_does(name):
   torch = pytest.importorskip("torch")
@@ -134,6 +135,7 @@ def test_a_pytorch_student_ends_where_the_simulated_one_does(name):
   assert_close(found, simulated.params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEACHERS)
 def test_lessons_are_compiled_once(name):
   problem = make_problem("logistic")
@@ -258,6 +260,7 @@ def test_a_report_of_one_of_many_students_is_taken_up():
   np.testing.assert_array_equal(records.lessons.index[1], np.stack(shown))
 
 
+@pytest.mark.slow
 def test_without_a_report_the_student_is_taken_to_have_learned_as_expected():
   problem = make_problem("softmax", momentum=0.5)
   teacher = last.teachers.greedy(SIMPLEX)

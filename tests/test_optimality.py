@@ -119,12 +119,14 @@ def test_labels_reach_the_optimum_of_a_convex_solver(x64, name, batch):
   check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONVEX)
 def test_labels_in_float32_are_hardly_worse(x64, name):
   for kind, seed in itertools.product(["logistic", "softmax_5", "mlp", "tanh"], range(4)):  # K = 1, 5 and 10.
     check_optimum(kind, name, 3, seed, jnp.float32, 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("kind", list(problems.KINDS))
 def test_synthesis_from_end_to_end(x64, kind, batch):
@@ -203,6 +205,7 @@ def test_one_hot_labels_are_the_best_of_all(x64, kind, batch):
   check()
 
 
+@pytest.mark.slow
 def test_large_one_hot_batches_descend_and_say_so(x64):
   constraint = last.constraints.one_hot(max_combinations=100)
   learner = last.learners.softmax(4, 3, learning_rate=2.0)

@@ -74,6 +74,7 @@ def test_with_a_state_that_counts_steps():
   np.testing.assert_allclose(np.max(result.lessons.label, (1, 2)), 1 - share + share / 5, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_with_a_state_that_remembers_the_examples_shown():
   """In one call and in pieces, for one student and for many."""
   teacher = Teacher("in turn", init_counts, show_the_least_shown)
@@ -166,6 +167,7 @@ def test_numbers_are_swept_with_one_compilation():
   np.testing.assert_allclose(np.max(found, (1, 2, 3)), 1 - shares + shares / 5, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_numbers_can_be_vmapped_and_differentiated():
   def final(share):
     return teach(Teacher("smooth", step=Partial(smooth, share))).distance[-1]

@@ -114,6 +114,7 @@ def test_a_plan_for_least_squares_is_never_worse_than_greedy(x64, name, batch):
     assert np.any(planned.distance[:, 3] < greedy.distance[:, 3] * (1 - 1e-6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["none", "simplex", "ball_inf", "ball_1"])
 def test_a_plan_for_least_squares_is_the_best_there_is(x64, name):
   """Against a general solver, for the map of all labels to the end of the block, read off by taking the steps."""
@@ -165,6 +166,7 @@ def test_one_hot_plans_are_the_best_of_all_sequences(x64, kind, settings):
     assert float(result.distance[student, 3]) == pytest.approx(float(best), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_sequences_too_many_to_try_are_planned_too(x64):
   """Without a guarantee: better than SGD on average, and labels of classes."""
   learner, pool, target = make_task("logistic")

@@ -115,6 +115,7 @@ def trainers():
   yield "black box", last.training.make_trainer(last.training.Unrolled(**settings), learner, pool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["unrolled", "reinforce", "black box"])
 def test_training_in_pieces(name):
   trainer = dict(trainers())[name]
@@ -123,6 +124,7 @@ def test_training_in_pieces(name):
   check(lambda trainer, state: trainer.advance(state, 2), trainer, state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["unrolled", "reinforce"])
 def test_training(name):
   learner, pool, goal, _ = case("softmax_2")

@@ -49,6 +49,7 @@ def test_they_do_not_repeat_after_2_to_the_32_draws(start):
       assert same == pytest.approx(1e-3, abs=3e-4)
 
 
+@pytest.mark.slow
 def test_nothing_changes_where_the_count_of_draws_passes_2_to_the_32():
   start = 2**25 - 3
   together = draw(start, 6, 128, 1000)

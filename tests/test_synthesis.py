@@ -20,6 +20,7 @@ from tests import problems
 SEEDS = st.integers(0, 2**32 - 1)
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(SEEDS, st.sampled_from(["none", "simplex", "ball_2", "ball_inf", "simplex_2", "one_hot"]))
 def test_margin_labels_against_dense_search(seed, name):
@@ -63,6 +64,7 @@ def margin_labels(name):
   return jax.jit(labels)
 
 
+@pytest.mark.slow
 def test_margin_labels_of_a_joint_batch(x64):
   """Against coordinate-wise dense search from many starts: no labelling of the grid is better."""
   learner = last.learners.logistic(3, learning_rate=3.0, form="margin")
@@ -142,6 +144,7 @@ def test_a_batch_of_full_rank_reaches_the_target_in_one_step(x64, width):
   assert problems.distance_after(learner, problem, labels) ** 0.5 <= 1e-10
 
 
+@pytest.mark.slow
 def test_free_softmax_labels_are_those_nearest_the_truth(x64):
   """Every y + t p has the same effect; the minimiser nearest the truth has no component along p to give up."""
   draw = np.random.default_rng(2)
@@ -176,6 +179,7 @@ def test_an_example_of_norm_zero_does_not_change_its_label(x64):
       np.testing.assert_allclose(labels[0], truth[0], atol=1e-6, err_msg=f"{kind} {name}")
 
 
+@pytest.mark.slow
 def test_layer_weights_change_what_is_minimised(x64):
   draw = np.random.default_rng(5)
   learner = last.learners.mlp((4, 6, 3), learning_rate=0.3)
@@ -200,6 +204,7 @@ def test_layer_weights_change_what_is_minimised(x64):
   np.testing.assert_allclose(uniform, plain, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["none", "simplex", "ball_2", "one_hot"])
 @pytest.mark.parametrize("optimizer", ["adam", "clipped"])
 def test_through_other_optimizers_labels_are_never_worse_than_the_truth(x64, optimizer, name):
@@ -274,6 +279,7 @@ def test_labels_of_hinge_loss_leave_a_truth_whose_gradient_vanishes(x64, loss, s
     assert not certificate.exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("set_name", ["none", "simplex", "one_hot"])
 def test_through_steps_that_are_not_affine_one_label_is_nearly_as_good_as_dense_search(x64, set_name):
   """Saturated losses and clipped gradients, which at the truth are often flat; on average, not in every case."""
@@ -346,6 +352,7 @@ def test_optimizers_and_losses_are_recognised():
   assert not last.losses.as_loss(lambda z, y: jnp.sum((z - y) ** 4)).is_affine(3)
 
 
+@pytest.mark.slow
 def test_a_users_own_loss_that_is_affine_in_the_label_is_solved_exactly(x64):
   def huber_free(outputs, label):  # A loss of the user's own: softplus potential, linear in the label.
     return jnp.sum(jnp.logaddexp(outputs, -outputs) - label * outputs)

@@ -101,6 +101,7 @@ def test_fitting_again_does_not_compile_again():
   assert counts[1] == 0
 
 
+@pytest.mark.slow
 def test_a_hessian_assembled_in_chunks_is_whole():
   """100,000 examples: the 18 columns of the Hessian do not fit into one chunk."""
   learner, pool = last.learners.softmax(5, 3, learning_rate=0.1, weight_decay=1e-3), blobs(3, size=100_000)
@@ -146,6 +147,7 @@ def test_no_compilation_gives_a_target_of_zero():
       assert fit.steps == 1
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_finite_gives_no_target(x64):
   pool = blobs(2)
   logistic = last.learners.logistic(5, learning_rate=0.1)
@@ -206,6 +208,7 @@ def test_soft_labels_may_favour_one_class(learner, y):
   assert np.any(np.asarray(target["weights"]) != 0)
 
 
+@pytest.mark.slow
 def test_what_softmax_cannot_be_taught_is_reported(x64):
   """The mean over classes of w - w* never changes, and teaching ends at just that distance."""
   learner = last.learners.softmax(5, 3, learning_rate=0.2)

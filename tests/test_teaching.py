@@ -171,6 +171,7 @@ def test_many_students_are_as_many_single_ones():
     assert many.params["weights"].shape == (5, 3, 1)
 
 
+@pytest.mark.slow
 def test_hitting_time_is_the_first_iteration_within_the_tolerance():
   learner, pool, target = small_task()
   teacher = last.teachers.greedy(last.constraints.none())
@@ -197,6 +198,7 @@ def weights_of(params):
   return params["weights"]
 
 
+@pytest.mark.slow
 def test_teach_can_be_jitted_vmapped_and_differentiated(x64):
   learner, pool, target = small_task()
   init = learner.init(jax.random.key(1))
@@ -377,6 +379,7 @@ def test_pools_are_pytrees_and_take_any_byte_order():
   assert repr(pool) == "Pool(x=float32[2, 3], y=int16[2])"
 
 
+@pytest.mark.slow
 def test_a_zero_example_in_a_good_pool_is_harmless():
   draw = np.random.default_rng(0)
   x = draw.normal(size=(6, 3))

@@ -80,6 +80,7 @@ def test_theorem_1_scales_the_gradient_by_the_distance(x64, kind):
       np.testing.assert_allclose(after, before - 0.3 * factor * gradient, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_miss_is_reported_where_asked_for_and_only_of_theorem_teachers():
   learner, pool, target = make_task("logistic")
   plain = last.teach(KEY, learner, TEACHERS["theorem_1"], pool, target=target, steps=3)
@@ -95,6 +96,7 @@ def test_the_miss_is_reported_where_asked_for_and_only_of_theorem_teachers():
   np.testing.assert_array_equal(np.concatenate([first.certificate.miss, rest.certificate.miss]), whole.certificate.miss)
 
 
+@pytest.mark.slow
 def test_no_label_misses_less_where_the_margin_loss_cannot_reach_the_wanted_step(x64):
   """g = c1 ||w - w*|| is too much for an example that is well classified: u(y) is bounded on that side."""
   learner, pool, _ = make_task("margin")
@@ -122,6 +124,7 @@ def test_no_label_misses_less_where_the_margin_loss_cannot_reach_the_wanted_step
   assert np.all(misses[misses <= 1e-6] < 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["least_squares", "logistic"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_theorem_2_meets_its_condition_and_stops_at_the_first_that_does(x64, kind, batch):
@@ -187,6 +190,7 @@ def test_theorem_2_continues_where_rounding_hides_the_loss(x64, kind, dtype):
 # --- Theorem 3.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_theorem_3_converges_within_ten_steps(x64, alpha):
   learner, pool, target = make_task("logistic")

@@ -99,6 +99,7 @@ def test_constants_hold_at_random_parameters(x64, kind, bias):
   assert found.gap < 1e-14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["least_squares", "logistic"])
 def test_theorem_1_stays_below_its_bound(x64, kind):
   """For students who have not been inside of the inner radius before."""
@@ -126,6 +127,7 @@ def test_theorem_1_is_best_where_its_docstring_says(x64):
   assert factors[1] == pytest.approx(float(1 - found.order_1**2 / (4 * found.lipschitz**2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["least_squares", "logistic"])
 def test_theorem_2_stays_below_the_papers_bound_in_one_dimension(x64, kind):
   learner, pool, target = make_task(kind, features=1)
@@ -196,6 +198,7 @@ def test_the_unreachable_part_is_what_its_distance_measures(x64):
   np.testing.assert_allclose(distance, np.linalg.norm(problems.flatten(part)))
 
 
+@pytest.mark.slow
 def test_what_the_bounds_are_not_for_is_refused():
   learner, pool, target = make_task("logistic")
   found = theory.constants(learner, pool, target, radius=1.0, inner_radius=0.5)

@@ -63,6 +63,7 @@ def test_a_baseline_shown_other_examples_is_detected(kind, checker):
     checker.check(np.float32, lambda proposals: teach(proposals[::-1].copy()), SMALL["students"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds())
 @pytest.mark.parametrize("strategy", ["greedy", "imt"])
 def test_baselines_draw_examples_of_their_own(kind, strategy):
@@ -123,6 +124,7 @@ def write_script(folder, lines):
   return str(path)
 
 
+@pytest.mark.slow
 @needs_torch
 def test_threads_are_restored():
   import torch

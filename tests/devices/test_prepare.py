@@ -114,12 +114,14 @@ def test_nothing_is_deleted_from_a_folder_that_the_cache_did_not_make(tmp_path):
     assert len(entries(tmp_path / NAME)) > 1
 
 
+@pytest.mark.slow
 def test_the_cache_can_be_enabled_after_something_was_compiled(tmp_path):
   code = ENABLE.replace("; ", "; jax.numpy.sin(1.0).block_until_ready(); ", 1) + COMPILE
   assert run(code, XDG_CACHE_HOME=str(tmp_path)) == str(tmp_path / NAME)
   assert len(entries(tmp_path / NAME)) > 0
 
 
+@pytest.mark.slow
 def test_the_users_own_cache_is_used_and_left_alone(tmp_path):
   old = write_old(tmp_path / "own" / ENTRY)
   given = {"XDG_CACHE_HOME": str(tmp_path / "usual"), "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own")}

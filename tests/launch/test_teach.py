@@ -62,6 +62,7 @@ class TestFiles:
     for name in FILES - {"state"}:
       assert str(out / name) in output
 
+  @pytest.mark.slow
   @pytest.mark.parametrize(
     ("key", "teacher"),
     [("sgd", last.teachers.sgd()), ("greedy:none", last.teachers.greedy(last.constraints.none()))],
@@ -124,6 +125,7 @@ class TestLabels:
     assert (methods["greedy:none"]["labels"], methods["greedy:none"]["exact"]) == ("closed form", True)
     assert "labels" not in methods["sgd"]
 
+  @pytest.mark.slow
   def test_a_batch_too_large_to_enumerate_is_a_local_optimum(self, tmp_path, monkeypatch, capsys):
     """Ten classes and a batch of four have 10,000 labellings, also where the model does not say how many outputs."""
     module = (
@@ -316,12 +318,14 @@ class TestFolder:
     assert run(tmp_path, *self.FLAGS, "--overwrite") == 0
     assert not (tmp_path / "lessons.npz").exists()  # It would not be of these curves.
 
+  @pytest.mark.slow
   def test_the_same_command_again_replaces_its_own_files_and_no_others(self, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     for _ in range(2):
       assert run(tmp_path, *self.FLAGS) == 0
     assert {path.name for path in tmp_path.iterdir()} == FILES | {"notes.txt"}
 
+  @pytest.mark.slow
   def test_resuming_with_another_flag_names_it(self, tmp_path, capsys):
     data.save_npz(tmp_path / "data.npz", x=np.eye(3), y=np.array([0, 1, 0]))
     out, dataset = tmp_path / "out", f"--dataset={tmp_path / 'data.npz'}"
@@ -334,6 +338,7 @@ class TestFolder:
     assert run(out, *self.FLAGS, dataset, "--resume", "--overwrite") == 2
     assert "--resume and --overwrite exclude each other" in capsys.readouterr().err
 
+  @pytest.mark.slow
   def test_a_damaged_state_is_named(self, tmp_path, capsys):
     assert run(tmp_path, *self.FLAGS) == 0
     state = tmp_path / "state" / "sgd" / "state.npz"

@@ -49,6 +49,7 @@ def moons_file(path, **arrays):
 
 
 class TestOwnDataAndModels:
+  @pytest.mark.slow
   def test_target_and_start_flat_or_by_leaf(self, tmp_path):
     target, init = {"weights": np.array([[1.0], [-2.0]]), "bias": np.array([0.5])}, np.array([3.0, 4.0, 5.0])
     flat = moons_file(tmp_path / "flat.npz", target=np.array([0.5, 1.0, -2.0]), init=init)
@@ -66,6 +67,7 @@ class TestOwnDataAndModels:
     config = json.loads((tmp_path / "flat" / "config.json").read_text())
     assert len(config["data"]["dataset"]) == 64  # SHA-256, in hexadecimal.
 
+  @pytest.mark.slow
   def test_own_learner_in_float64(self, tmp_path, own_module, capsys):
     path = moons_file(tmp_path / "moons.npz")
     flags = ("--teacher=sgd", "--students=2", "--steps=2", "--x64", "--mu=0.5", "--momentum=0.9")
@@ -92,6 +94,7 @@ class TestOwnDataAndModels:
     assert error.startswith(f"error: --learner={learner}")
     assert message in error
 
+  @pytest.mark.slow
   def test_regression(self, tmp_path, capsys):
     flags = ("--teacher=greedy", "--constraint=magnitude:0.5:1:prediction", "--students=2", "--steps=2")
     assert run(tmp_path, "--dataset=regression", *flags) == 0

@@ -51,6 +51,7 @@ class TestFiles:
       assert np.isfinite(line["loss"])
       assert line["skipped"] == 0
 
+  @pytest.mark.slow
   def test_the_teacher_is_that_of_the_library(self, trained):
     policy = last.load_policy(trained / "policy.npz")
     data = last.data.half_moons(0)
@@ -138,6 +139,7 @@ def test_flags_have_the_defaults_and_the_help_of_the_settings():
       assert flag.default == fields[0].default
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "flags",
   [
@@ -246,6 +248,7 @@ class TestResuming:
     assert run(tmp_path, "--episodes=10", "--overwrite") == 0
     assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1
 
+  @pytest.mark.slow
   def test_a_training_can_be_made_longer(self, trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path / "longer")
     assert run(tmp_path / "longer", "--episodes=80", "--resume") == 0

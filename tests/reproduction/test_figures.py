@@ -66,6 +66,7 @@ def test_teaching_all_at_once_is_teaching_each_alone(per_seed):
       np.testing.assert_allclose(getattr(records, metric)[seed], expected, rtol=2e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_seed_does_not_depend_on_the_others():
   several, later = (
     seeds.teach(*small(numbers), methods.sgd(), [(5, 1)])[0].distance for numbers in (range(3), range(1, 3))
@@ -73,6 +74,7 @@ def test_a_seed_does_not_depend_on_the_others():
   np.testing.assert_allclose(several[1:], later, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_every_seed_has_its_own_learned_teacher():
   problem, students = small(per_seed=False)
   factors = [0.5, 1.0, 2.0]
@@ -133,6 +135,7 @@ def test_separable_labels_are_told_from_others():
   assert not labels.separable(exclusive_or, np.array([True, True, False, False]))
 
 
+@pytest.mark.slow
 def test_repeated_outputs_are_those_of_the_students_when_shown():
   problem, students = small(students=1, per_seed=False)
   records, _ = seeds.teach(problem, students, methods.sgd(), [(6, 6)], metrics=(), lessons=True)
@@ -205,6 +208,7 @@ def test_theorems_hold_in_their_figure():
       assert reproduction.judge(claim).verdict == "holds", claim.text
 
 
+@pytest.mark.slow
 def test_methods_are_paired(x64):
   """All methods of a figure start from the same parameters and see the same examples."""
   problem, students = small()

@@ -49,6 +49,7 @@ def without_arrays(chart):
   return chart._replace(lines=tuple(line._replace(values=None, axes=list(line.axes)) for line in chart.lines))
 
 
+@pytest.mark.slow
 def test_a_stored_figure_comes_back(tmp_path):
   outcome, figure = outcome_of_everything(), FIGURES["lsr"]
   reproduction.save(tmp_path, figure, QUICK, outcome, 1.5)
@@ -74,6 +75,7 @@ def test_a_stored_figure_comes_back(tmp_path):
       assert comparison._replace(values=None) == original._replace(values=None)
 
 
+@pytest.mark.slow
 def test_there_is_a_picture_by_every_axis(tmp_path):
   reproduction.save(tmp_path, FIGURES["lsr"], QUICK, outcome_of_everything(), 1.0)
   pictures = {path.name for path in tmp_path.glob("*.png")}
@@ -90,6 +92,7 @@ def is_finished(folder, figure="lsr", size=QUICK):
   return reproduction.load(folder, FIGURES[figure], size) is not None
 
 
+@pytest.mark.slow
 def test_other_settings_do_not_count(saved, tmp_path):
   assert is_finished(saved)
   assert not is_finished(saved, figure="theory")
@@ -106,6 +109,7 @@ def test_other_code_does_not_count(saved, monkeypatch):
   assert is_finished(saved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["jax", "jaxlib", "numpy", "optax"])
 def test_other_versions_do_not_count(saved, monkeypatch, package):
   versions = tools.package_versions() | {package: "0.0.1"}
@@ -131,6 +135,7 @@ def test_the_code_is_that_of_the_package():
   assert storage.code_hash() == storage.hash_files(pathlib.Path(last_jax.__file__).parent)
 
 
+@pytest.mark.slow
 def test_incomplete_or_damaged_files_do_not_count(saved):
   arrays = (saved / storage.ARRAYS).read_bytes()
   (saved / storage.ARRAYS).write_bytes(arrays[: len(arrays) // 2])

@@ -14,6 +14,8 @@ ARGUMENTS = [
   "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 
+pytestmark = pytest.mark.slow  # Each waits for a browser.
+
 
 @pytest.fixture(scope="module")
 def browser():

@@ -40,6 +40,7 @@ def policy_of(learner, pool, target, output=None, **settings):
 
 
 class TestFeatures:
+  @pytest.mark.slow
   @pytest.mark.parametrize("kind", ["softmax_5", "mlp", "conv", "least_squares_3"])
   def test_progress_is_the_inner_product_of_way_and_gradient(self, x64, kind):
     learner, pool, target = task(kind)
@@ -157,6 +158,7 @@ class TestOutputs:
         expected = mu[action] * truth[index[example]] + (1 - mu[action]) * p[example]
         np.testing.assert_allclose(found[example, action], expected)
 
+  @pytest.mark.slow
   def test_actions_are_drawn_by_their_probabilities(self, x64):
     values = np.array([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
     output = last.outputs.actions(values, prior=1.5)
@@ -195,6 +197,7 @@ class TestOutputs:
 
 
 class TestBlackBox:
+  @pytest.mark.slow
   def test_it_teaches_the_same_whatever_the_target(self):
     learner, pool, target = task()
     policy = policy_of(learner, pool, None)
@@ -210,6 +213,7 @@ class TestBlackBox:
     for result in results[1:]:
       np.testing.assert_array_equal(result.lessons.label, results[0].lessons.label)
 
+  @pytest.mark.slow
   def test_an_omniscient_policy_does_not_teach_without_a_target(self):
     learner, pool, target = task()
     teacher = last.teachers.policy(policy_of(learner, pool, target))
@@ -231,6 +235,7 @@ class TestTeacher:
       assert result.lessons.label.shape == (3, 4, 2, learner.num_outputs(pool.x))
       assert np.isfinite(result.distance).all()
 
+  @pytest.mark.slow
   def test_sampling_depends_on_the_key_and_the_step_alone(self):
     learner, pool, target = task()
     policy = policy_of(learner, pool, target, last.outputs.mixtures(), features=("params", "progress"))
@@ -260,6 +265,7 @@ class TestTeacher:
     together = jax.vmap(final)(stacked)
     np.testing.assert_allclose(together, np.stack([final(p) for p in policies]), rtol=1e-5)
 
+  @pytest.mark.slow
   def test_a_policy_of_another_learner_is_refused(self):
     learner, pool, target = task("softmax_5")
     policy = policy_of(learner, pool, target)
@@ -297,6 +303,7 @@ class TestFiles:
     assert (tmp_path / "policy.npz").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["policy.npz"]
 
+  @pytest.mark.slow
   def test_what_is_no_policy_is_refused_by_name(self, tmp_path):
     learner, pool, target = task()
     path = tmp_path / "policy.npz"

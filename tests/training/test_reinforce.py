@@ -63,6 +63,7 @@ def exact_gradient(trainer, policy, start, batch, discount, horizon):
   return jax.jit(jax.grad(expected))(policy.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("baseline", "batch"), [(None, 1), (-0.1, 1), (None, 2)])
 def test_the_estimate_has_no_bias(x64, baseline, batch):
   trainer, state, policy = tiny(baseline, batch)
@@ -85,6 +86,7 @@ def test_the_estimate_has_no_bias(x64, baseline, batch):
   assert np.mean(z**2) < 2.0
 
 
+@pytest.mark.slow
 def test_returns_are_sums_to_go_less_the_baseline(x64):
   rewards = np.random.default_rng(0).normal(size=(3, 4))
   before = np.array([0.5, -1.0, 2.0])
@@ -125,6 +127,7 @@ class TestRewards:
     assert np.all(path.rewards[:-1] == 0)
     np.testing.assert_allclose(path.rewards[-1], self.accuracies(learner, test, path, after)[-1])
 
+  @pytest.mark.slow
   def test_steps_to_an_accuracy(self):
     learner, test, path, after = self.path(last.rewards.steps(0.99))
     assert np.sum(path.rewards) == -12  # Never reached.
@@ -133,6 +136,7 @@ class TestRewards:
       found = last.rewards.steps(float(threshold)).rewards(jnp.asarray(accuracy), 12)
       assert -np.sum(found) == np.argmax(accuracy >= np.float32(threshold))
 
+  @pytest.mark.slow
   def test_loss_of_validation_examples(self):
     learner, test, path, _ = self.path(last.rewards.loss(3000))
     truth = learner.encode(test.x, test.y)
