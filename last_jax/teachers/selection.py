@@ -147,16 +147,18 @@ def _prepare(layer_weights: Any, problem: Problem) -> Cache | None:
   return Cache(geometry, linear.gram(problem.learner, problem.pool.x) if tracks else None)
 
 
-def _current_outputs(tracked: Array | None, view: View) -> Array | None:
+def _with_outputs(tracked: Array | None, view: View, teach: Callable[[Array | None], Any]) -> Any:
+  """Return `teach(outputs)`, with outputs `[n, K]` as tracked or, where it is time, computed again."""
   if tracked is None:
-    return None
+    return teach(None)
 
-  def compute() -> Array:
-    return view.learner.apply(view.student.params, view.x)
+  def compute() -> Any:
+    return teach(view.learner.apply(view.student.params, view.x))
 
   if view.reported is True:
     return compute()
-  return jax.lax.cond(view.reported | (view.step % _RENEW_EVERY == 0), compute, lambda: tracked)
+  # The whole of `teach` is in both branches: a branch that only returned what is tracked would copy it in every step.
+  return jax.lax.cond(view.reported | (view.step % _RENEW_EVERY == 0), compute, lambda: teach(tracked))
 
 
 def _outputs_after(outputs: Array | None, view: View, lesson: Lesson) -> Array | None:
@@ -169,10 +171,12 @@ def _outputs_after(outputs: Array | None, view: View, lesson: Lesson) -> Array |
 
 
 def _imt_step(selection: Selection, state: Array | None, view: View, proposal: Array) -> tuple[Lesson, Any, None]:
-  outputs = _current_outputs(state, view)
-  index = selection(view, outputs, proposal.shape[0])
-  lesson = Lesson(index, view.truth[index])
-  return lesson, _outputs_after(outputs, view, lesson), None
+  def teach(outputs: Array | None) -> tuple[Lesson, Any]:
+    index = selection(view, outputs, proposal.shape[0])
+    lesson = Lesson(index, view.truth[index])
+    return lesson, _outputs_after(outputs, view, lesson)
+
+  return *_with_outputs(state, view, teach), None
 
 
 def _mixed_step(
@@ -184,27 +188,30 @@ def _mixed_step(
   proposal: Array,
 ) -> tuple[Lesson, Any, Any]:
   """Choose examples, then their labels. With `joint`, take the better of the two batches: never worse than either."""
-  batch, outputs = proposal.shape[0], _current_outputs(state, view)
+  batch = proposal.shape[0]
   geometry = None if view.cache is None else view.cache.geometry
 
   def distance(lesson: Lesson) -> Array:
     after = view.learner.step(view.student, view.x[lesson.index], lesson.label)
     return synthesis.squared_distance(after.params, view.target, labels.layer_weights)
 
-  def teach(selection: Selection) -> tuple[Lesson, Any]:
+  def choose(selection: Selection, outputs: Array | None) -> tuple[Lesson, Any]:
     index = selection(view, outputs, batch)
     label, certificate = labels(view, index, geometry)
     return Lesson(index, label), certificate
 
-  if joint is None:
-    lesson, certificate = teach(alternating)
-  elif batch == 1:  # One example judged with its best label cannot be beaten.
-    lesson, certificate = teach(joint)
-  else:
-    one, other = teach(joint), teach(alternating)
-    better = distance(one[0]) <= distance(other[0])
-    lesson, certificate = jax.tree.map(lambda a, b: jnp.where(better, a, b), one, other)
-  return lesson, _outputs_after(outputs, view, lesson), certificate
+  def teach(outputs: Array | None) -> tuple[Lesson, Any, Any]:
+    if joint is None:
+      lesson, certificate = choose(alternating, outputs)
+    elif batch == 1:  # One example judged with its best label cannot be beaten.
+      lesson, certificate = choose(joint, outputs)
+    else:
+      one, other = choose(joint, outputs), choose(alternating, outputs)
+      better = distance(one[0]) <= distance(other[0])
+      lesson, certificate = jax.tree.map(lambda a, b: jnp.where(better, a, b), one, other)
+    return lesson, _outputs_after(outputs, view, lesson), certificate
+
+  return _with_outputs(state, view, teach)
 
 
 def imt(layer_weights: Any = None, chunk_size: int = 64) -> Teacher:
