@@ -1,0 +1,200 @@
+"""Operands of a place in one form: inputs [L, T, rows], errors [L, T, columns], parameters [L, rows, columns].
+
+L blocks never meet (slices of a stacked leaf, groups of a convolution), all T positions share the parameters of a block.
+In this form the gradient in the parameters is the sum over positions of inputs ⊗ errors, for products, convolutions and
+look-ups alike.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from last_jax.kernels.places import CONVOLUTION, EMBEDDING, PRODUCT, Place
+
+Array = jax.Array
+
+
+def arrange_inputs(place: Place, value: Array) -> Array:
+  """Arrange the other operand of a place, [*loops, ...], as [L, T, rows], or for a look-up as indices [L, T]."""
+  return _merge_loops(place, _over(place.loops, lambda operand: _inputs(place, operand))(value))
+
+
+def arrange_errors(place: Place, value: Array) -> Array:
+  """Arrange gradients in the tap of a place, [*loops, ...], as [L, T, columns]."""
+  return _merge_loops(place, _over(place.loops, lambda tap: _errors(place, tap))(value))
+
+
+def arrange_leaf(place: Place, leaf: Array) -> Array:
+  """Arrange the entries of a leaf that a place uses, as [L, rows, columns]."""
+
+  def follow(value: Array, steps: Sequence[Any]) -> Array:
+    for index, step in enumerate(steps):
+      if step.equation is None:
+        return jax.vmap(lambda part, rest=steps[index + 1 :]: follow(part, rest))(value)
+      outputs = step.equation.primitive.bind(value, **step.equation.params)
+      value = outputs[step.output] if step.equation.primitive.multiple_results else outputs
+    return _parameters(place, value)
+
+  arranged = follow(leaf, place.steps)
+  return arranged.reshape(-1, *arranged.shape[-2:])
+
+
+def rows_and_columns(place: Place) -> tuple[int, int]:
+  """Rows and columns of the parameter at a place."""
+  operand = place.equation.invars[place.operand].aval
+  _, rows, columns = jax.eval_shape(lambda value: _parameters(place, value), operand).shape
+  return rows, columns
+
+
+def _over(loops: Sequence[int], function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+  for _ in loops:
+    function = jax.vmap(function)
+  return function
+
+
+def _merge_loops(place: Place, value: Array) -> Array:
+  """Join loops that slice the leaf with the blocks, and those that share it with the positions."""
+  count = len(place.loops)
+  sliced = [axis for axis in range(count) if place.sliced[axis]]
+  shared = [axis for axis in range(count) if not place.sliced[axis]]
+  rest = tuple(range(count + 2, value.ndim))
+  return _grouped(value, (*sliced, count), (*shared, count + 1), rest)[... if rest else (..., 0)]
+
+
+def _grouped(value: Array, *groups: Sequence[int]) -> Array:
+  """Transpose and reshape to one axis for each group of axes."""
+  sizes = [math.prod(value.shape[axis] for axis in group) for group in groups]
+  return jnp.transpose(value, tuple(itertools.chain(*groups))).reshape(sizes)
+
+
+def _product_axes(place: Place) -> tuple[Sequence[Sequence[int]], ...]:
+  """The axes that are (blocks, positions, rows), (blocks, positions, columns), (blocks, rows, columns)."""
+  contracted, blocks = place.equation.params["dimension_numbers"]
+  other = 1 - place.operand
+  free = []
+  for side, atom in enumerate(place.equation.invars):
+    used = {*contracted[side], *blocks[side]}
+    free.append([axis for axis in range(atom.aval.ndim) if axis not in used])
+  count = len(blocks[0])
+  left = list(range(count, count + len(free[0])))
+  right = list(range(count + len(free[0]), count + len(free[0]) + len(free[1])))
+  positions, columns = (right, left) if place.operand == 0 else (left, right)
+  inputs = (blocks[other], free[other], contracted[other])
+  parameters = (blocks[place.operand], contracted[place.operand], free[place.operand])
+  return inputs, (range(count), positions, columns), parameters
+
+
+def _inputs(place: Place, value: Array) -> Array:
+  if place.kind == PRODUCT:
+    return _grouped(value, *_product_axes(place)[0])
+  if place.kind == CONVOLUTION:
+    return _patches(place.equation, value)
+  rows, mode = place.equation.invars[0].aval.shape[_row_axis(place)], place.equation.params["mode"]
+  index = value.reshape(1, -1).astype(jnp.int32)
+  if mode == lax.GatherScatterMode.CLIP:
+    return jnp.clip(index, 0, rows - 1)
+  return jnp.where((index >= 0) & (index < rows), index, -1)
+
+
+def _errors(place: Place, value: Array) -> Array:
+  if place.kind == PRODUCT:
+    return _grouped(value, *_product_axes(place)[1])
+  if place.kind == CONVOLUTION:
+    batch, feature, *spatial = place.equation.params["dimension_numbers"].out_spec
+    value = _grouped(value, (feature,), (batch, *spatial))
+    groups = place.equation.params["feature_group_count"]
+    return jnp.swapaxes(value.reshape(groups, -1, value.shape[1]), 1, 2)
+  columns = place.equation.params["dimension_numbers"].offset_dims
+  positions = [axis for axis in range(value.ndim) if axis not in columns]
+  return _grouped(value, (), positions, columns)
+
+
+def _parameters(place: Place, value: Array) -> Array:
+  if place.kind == PRODUCT:
+    return _grouped(value, *_product_axes(place)[2])
+  if place.kind == CONVOLUTION:
+    outputs, *rest = place.equation.params["dimension_numbers"].rhs_spec
+    value = _grouped(value, (outputs,), rest)
+    groups = place.equation.params["feature_group_count"]
+    return jnp.swapaxes(value.reshape(groups, -1, value.shape[1]), 1, 2)
+  axis = _row_axis(place)
+  return _grouped(value, (), (axis,), [other for other in range(value.ndim) if other != axis])
+
+
+def _row_axis(place: Place) -> int:
+  (axis,) = place.equation.params["dimension_numbers"].start_index_map
+  return axis
+
+
+def _patches(equation: Any, value: Array) -> Array:
+  """The entries under the window of a convolution at every position, [groups, positions, features in a group * window]."""
+  params, groups = equation.params, equation.params["feature_group_count"]
+  numbers = params["dimension_numbers"]
+  value = jnp.transpose(value, numbers.lhs_spec)
+  edges = [(low, high, inner - 1) for (low, high), inner in zip(params["padding"], params["lhs_dilation"], strict=True)]
+  value = lax.pad(value, jnp.zeros((), value.dtype), [(0, 0, 0), (0, 0, 0), *edges])
+  dimensions = len(edges)
+  for axis in range(dimensions):
+    window = equation.invars[1].aval.shape[numbers.rhs_spec[2 + axis]]
+    count = equation.outvars[0].aval.shape[numbers.out_spec[2 + axis]]
+    stride, dilation = params["window_strides"][axis], params["rhs_dilation"][axis]
+    starts = [offset * dilation for offset in range(window)]
+    parts = [lax.slice_in_dim(value, at, at + (count - 1) * stride + 1, stride, axis + 2) for at in starts]
+    value = jnp.stack(parts, axis=-1)  # [batch, features, positions..., offsets so far...]
+  value = value.reshape(value.shape[0], groups, -1, *value.shape[2:])
+  places, offsets = range(3, 3 + dimensions), range(3 + dimensions, 3 + 2 * dimensions)
+  return _grouped(value, (1,), (0, *places), (2, *offsets))
+
+
+# --- Alignment: places of one leaf whose gradients may be added.
+
+
+def align(places: Sequence[Place], shape: tuple[int, ...]) -> list[list[tuple[Place, bool]]] | None:
+  """Sort the places of a leaf into parts that share no entry, each with whether it uses its part transposed.
+
+  Args:
+    places: all of one leaf.
+    shape: of the leaf.
+
+  Returns:
+    None if two places share some entries, and not all in the same arrangement or its transpose.
+  """
+  if len({_key(place) for place in places}) == 1:
+    return [[(place, False) for place in places]]
+  places = sorted(places, key=lambda place: place.kind != EMBEDDING)  # Look-ups first: their rows are those of W.
+  with jax.ensure_compile_time_eval():
+    entries = jnp.arange(math.prod(shape)).reshape(shape)
+    maps = [np.asarray(arrange_leaf(place, entries)) for place in places]
+  parts: list[tuple[np.ndarray, list[tuple[Place, bool]]]] = []
+  for place, entries_used in zip(places, maps, strict=True):
+    for first, members in parts:
+      if np.array_equal(entries_used, first):
+        members.append((place, False))
+        break
+      if place.kind != EMBEDDING and np.array_equal(entries_used.swapaxes(1, 2), first):
+        members.append((place, True))
+        break
+      if np.intersect1d(entries_used, first).size:
+        return None
+    else:
+      parts.append((entries_used, [(place, False)]))
+  return [members for _, members in parts]
+
+
+def _key(place: Place) -> tuple[Any, ...]:
+  """The same for places that arrange a leaf in the same way."""
+  params = place.equation.params
+  how: Any = None
+  if place.kind == PRODUCT:
+    how = _product_axes(place)[2]
+  elif place.kind == CONVOLUTION:
+    how = (params["dimension_numbers"].rhs_spec, params["feature_group_count"])
+  elif place.kind == EMBEDDING:
+    how = _row_axis(place)
+  return tuple(step.key for step in place.steps), place.kind, str(how)
