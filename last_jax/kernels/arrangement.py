@@ -107,9 +107,9 @@ def _errors(place: Place, value: Array) -> Array:
     return _grouped(value, *_product_axes(place)[1])
   if place.kind == CONVOLUTION:
     batch, feature, *spatial = place.equation.params["dimension_numbers"].out_spec
-    value = _grouped(value, (feature,), (batch, *spatial))
+    value = _grouped(value, (batch, *spatial), (feature,))
     groups = place.equation.params["feature_group_count"]
-    return jnp.swapaxes(value.reshape(groups, -1, value.shape[1]), 1, 2)
+    return jnp.swapaxes(value.reshape(value.shape[0], groups, -1), 0, 1)
   columns = place.equation.params["dimension_numbers"].offset_dims
   positions = [axis for axis in range(value.ndim) if axis not in columns]
   return _grouped(value, (), positions, columns)
@@ -119,10 +119,10 @@ def _parameters(place: Place, value: Array) -> Array:
   if place.kind == PRODUCT:
     return _grouped(value, *_product_axes(place)[2])
   if place.kind == CONVOLUTION:
-    outputs, *rest = place.equation.params["dimension_numbers"].rhs_spec
-    value = _grouped(value, (outputs,), rest)
+    outputs, inputs, *window = place.equation.params["dimension_numbers"].rhs_spec
+    value = _grouped(value, (*window, inputs), (outputs,))
     groups = place.equation.params["feature_group_count"]
-    return jnp.swapaxes(value.reshape(groups, -1, value.shape[1]), 1, 2)
+    return jnp.swapaxes(value.reshape(value.shape[0], groups, -1), 0, 1)
   axis = _row_axis(place)
   return _grouped(value, (), (axis,), [other for other in range(value.ndim) if other != axis])
 
@@ -133,23 +133,23 @@ def _row_axis(place: Place) -> int:
 
 
 def _patches(equation: Any, value: Array) -> Array:
-  """The entries under the window of a convolution at every position, [groups, positions, features in a group * window]."""
+  """The entries under the window of a convolution at every position, [groups, positions, window * features]."""
   params, groups = equation.params, equation.params["feature_group_count"]
   numbers = params["dimension_numbers"]
-  value = jnp.transpose(value, numbers.lhs_spec)
+  batch, feature, *spatial = numbers.lhs_spec
+  value = jnp.transpose(value, (batch, *spatial, feature))
   edges = [(low, high, inner - 1) for (low, high), inner in zip(params["padding"], params["lhs_dilation"], strict=True)]
-  value = lax.pad(value, jnp.zeros((), value.dtype), [(0, 0, 0), (0, 0, 0), *edges])
-  dimensions = len(edges)
-  for axis in range(dimensions):
+  value = lax.pad(value, jnp.zeros((), value.dtype), [(0, 0, 0), *edges, (0, 0, 0)])
+  for axis in range(len(spatial)):
     window = equation.invars[1].aval.shape[numbers.rhs_spec[2 + axis]]
     count = equation.outvars[0].aval.shape[numbers.out_spec[2 + axis]]
     stride, dilation = params["window_strides"][axis], params["rhs_dilation"][axis]
     starts = [offset * dilation for offset in range(window)]
-    parts = [lax.slice_in_dim(value, at, at + (count - 1) * stride + 1, stride, axis + 2) for at in starts]
-    value = jnp.stack(parts, axis=-1)  # [batch, features, positions..., offsets so far...]
-  value = value.reshape(value.shape[0], groups, -1, *value.shape[2:])
-  places, offsets = range(3, 3 + dimensions), range(3 + dimensions, 3 + 2 * dimensions)
-  return _grouped(value, (1,), (0, *places), (2, *offsets))
+    parts = [lax.slice_in_dim(value, at, at + (count - 1) * stride + 1, stride, axis + 1) for at in starts]
+    value = jnp.stack(parts, axis=-2)  # [batch, positions..., offsets so far..., features]
+  value = value.reshape(*value.shape[:-1], groups, -1)
+  positions, last = range(1 + len(spatial)), value.ndim - 1
+  return _grouped(value, (last - 1,), positions, (*range(len(positions), last - 1), last))
 
 
 # --- Alignment: places of one leaf whose gradients may be added.
