@@ -43,7 +43,9 @@ def jacobian(apply_fn, params, x):
     every = list(leaves)
     for place, leaf in zip(places, chosen, strict=True):
       every[place] = leaf
-    return apply_fn(jax.tree.unflatten(structure, every), jax.tree.map(lambda value: value[None], example))[0].reshape(-1)
+    return apply_fn(jax.tree.unflatten(structure, every), jax.tree.map(lambda value: value[None], example))[0].reshape(
+      -1
+    )
 
   chosen = [leaves[place] for place in places]
   found = jax.jit(jax.vmap(jax.jacrev(outputs), in_axes=(None, 0)))(chosen, x)
@@ -59,29 +61,35 @@ def close(found, expected, tolerance):
   np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
-def check(apply_fn, params, x, roads=None, *, tolerance=None):
-  """Compare kernel, kernel of two batches, diagonal blocks, product and norms with the Jacobian; and the roads."""
-  if tolerance is None:
-    tolerance = 1e-10 if jax.config.jax_enable_x64 else 1e-5
+def check(apply_fn, params, x, roads=None):
+  """Compare kernel, kernel of two batches, diagonal blocks and norms with the Jacobian; and the roads."""
+  tolerance = 1e-10 if jax.config.jax_enable_x64 else 1e-5
   number = jax.tree.leaves(x)[0].shape[0]
   x2 = jax.tree.map(lambda value: value[: number - 1][::-1], x)
-  left, right = jacobian(apply_fn, params, x), jacobian(apply_fn, params, x2)
-  outputs = left[0].shape[1]
-  v = normal(7, number - 1, outputs)
+  left = jacobian(apply_fn, params, x)
+  right = [leaf[: number - 1][::-1] for leaf in left]
 
   @jax.jit
   def everything(params, x, x2):
-    kernel = functools.partial(kernels.tangent_kernel, apply_fn, params)
-    norms = kernels.squared_gradient_norms(apply_fn, params, x2, v)
-    return kernel(x), kernel(x, x2), kernel(x, diagonal=True), norms
+    first, second = (kernels.factored_gradients(apply_fn, params, batch) for batch in (x, x2))
+    return first.inner_products(), first.inner_products(second), first.own_inner_products()
 
-  own, mixed, blocks, norms = everything(params, x, x2)
+  own, mixed, blocks = everything(params, x, x2)
   close(own, kernel_of(left, left), tolerance)
   close(mixed, kernel_of(left, right), tolerance)
-  close(blocks, np.einsum("iris->irs", own), tolerance)
-  close(norms, sum(np.square(np.einsum("irp,ir->ip", leaf, v)).sum(1) for leaf in right), tolerance)
+  close(blocks, np.einsum("iris->irs", kernel_of(left, left)), tolerance)
   if roads is not None:
     assert kernels.tangent_roads(apply_fn, params, x) == roads
+
+
+def check_norms(apply_fn, params, x, _):
+  whole = jacobian(apply_fn, params, x)
+  u = normal(7, *whole[0].shape[:2])
+  expected = sum(np.square(np.einsum("irp,ir->ip", leaf, u)).sum(1) for leaf in whole)
+  tolerance = 1e-10 if jax.config.jax_enable_x64 else 1e-5
+  close(
+    jax.jit(lambda params, x: kernels.squared_gradient_norms(apply_fn, params, x, u))(params, x), expected, tolerance
+  )
 
 
 # --- Cases: name -> function that returns (apply_fn, params, x, roads).
@@ -134,7 +142,12 @@ def batched_products():
     h = jnp.tanh(jnp.einsum("nd,edh->neh", x, params["in"]))
     return jnp.einsum("neh,ehk->nek", h, params["out"]).sum(1)
 
-  return apply_fn, draw({"in": shape(2, 4, 5), "out": shape(2, 5, K)}), normal(0, N, 4), {"in": "product", "out": "product"}
+  return (
+    apply_fn,
+    draw({"in": shape(2, 4, 5), "out": shape(2, 5, K)}),
+    normal(0, N, 4),
+    {"in": "product", "out": "product"},
+  )
 
 
 CONVOLUTIONS = {
@@ -164,9 +177,7 @@ def convolution(name):
   sizes = {"N": N, "C": 4, "H": 6, "W": 5}
   x = normal(0, *(sizes[axis] for axis in numbers[0]))
   params = draw({"kernel": shape(*(kernel[axis] for axis in numbers[1])), "bias": shape(4)})
-  features = jax.eval_shape(
-    lambda x: jax.lax.conv_general_dilated(x, params["kernel"], **settings), x
-  ).size // N
+  features = jax.eval_shape(lambda x: jax.lax.conv_general_dilated(x, params["kernel"], **settings), x).size // N
   params["out"] = normal(3, features, K) / features**0.5
   return apply_fn, params, x, {"kernel": "convolution", "bias": "bias", "out": "product"}
 
@@ -273,7 +284,12 @@ def tied_embedding():
     h = jnp.tanh(params["table"][x].mean(1) @ params["w"])
     return h @ params["table"].T
 
-  return apply_fn, draw({"table": shape(7, 4), "w": shape(4, 4)}), tokens(), {"table": "embedding+product", "w": "product"}
+  return (
+    apply_fn,
+    draw({"table": shape(7, 4), "w": shape(4, 4)}),
+    tokens(),
+    {"table": "embedding+product", "w": "product"},
+  )
 
 
 @case
@@ -283,9 +299,12 @@ def used_twice():
     h = jnp.tanh(h @ params["w"] + params["b"][None])
     return h @ params["v"] + params["b"][None, :K]
 
-  return apply_fn, draw({"w": shape(4, 4), "b": shape(4), "v": shape(4, K)}), normal(0, N, 4), {
-    "w": "product", "b": "bias", "v": "product"
-  }
+  return (
+    apply_fn,
+    draw({"w": shape(4, 4), "b": shape(4), "v": shape(4, K)}),
+    normal(0, N, 4),
+    {"w": "product", "b": "bias", "v": "product"},
+  )
 
 
 @case
@@ -309,12 +328,12 @@ def used_in_product_and_otherwise():
 @case
 def scan_over_layers():
   def body(h, layer):
-    return jnp.tanh(h @ layer["w"].T + layer["b"][None]) * layer["s"], h.sum()
+    return jnp.tanh(h @ layer["w"].T + layer["b"][None]) * layer["s"], h.sum(1)
 
   def apply_fn(params, x):
     h, sums = jax.lax.scan(jax.checkpoint(body), x, params["layers"])
     h, _ = jax.lax.scan(body, h, params["layers"], reverse=True)  # The same weights again.
-    return h @ params["out"] + sums.sum()
+    return h @ params["out"] + sums.sum(0)[:, None]
 
   params = draw({"layers": {"w": shape(3, 4, 4), "b": shape(3, 4), "s": shape(3)}, "out": shape(4, K)})
   roads = {"layers": {"w": "product", "b": "bias", "s": "scale"}, "out": "product"}
@@ -397,7 +416,7 @@ def what_cannot_be_read():
     w = params["v"] * (params["g"] / jnp.linalg.norm(params["v"], axis=0))[None]  # Weight normalisation.
     h = jnp.tanh(x @ w) * jnp.exp(params["log_scale"])[None]
     h = h @ (params["low"] @ params["rank"] + params["full"])
-    h = jax.lax.cond(h.sum() > 0, lambda h: h @ params["branch"], lambda h: h, h)
+    h = jax.lax.cond(params["count"][0] == 0, lambda h: h @ params["branch"], lambda h: h, h)
     h = jnp.concatenate([h, jnp.broadcast_to(params["token"][None], (x.shape[0], 2))], axis=1)
     return (h @ params["out"]) * (1 + params["scale"][None]) + jax.lax.stop_gradient(params["out"]).sum()
 
@@ -428,11 +447,341 @@ def several_inputs():
   return apply_fn, draw({"w": shape(5, K), "table": shape(7, K)}), x, {"w": "product", "table": "embedding"}
 
 
-@pytest.mark.parametrize("name", CASES)
+# --- Libraries
+
+
+@case
+def linen_convolutional():
+  class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+      x = nn.Conv(4, (3, 3), strides=2)(x)
+      x = nn.relu(nn.BatchNorm(use_running_average=True)(x))
+      x = nn.relu(nn.ConvTranspose(3, (2, 2), strides=(2, 2))(x))
+      return nn.Dense(K)(nn.GroupNorm(num_groups=None, group_size=3)(x).mean((1, 2)))
+
+  net, x = Net(), normal(0, N, 6, 6, 2)
+  variables = net.init(jax.random.key(0), x)
+  params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float) + 0.1, variables["params"])
+  apply_fn = lambda params, x: net.apply({"params": params, "batch_stats": variables["batch_stats"]}, x)
+  roads = {
+    "Conv_0": {"kernel": "convolution", "bias": "bias"},
+    "BatchNorm_0": {"scale": "scale", "bias": "bias"},
+    "ConvTranspose_0": {"kernel": "convolution", "bias": "bias"},
+    "GroupNorm_0": {"scale": "scale", "bias": "bias"},
+    "Dense_0": {"kernel": "product", "bias": "bias"},
+  }
+  return apply_fn, params, x, roads
+
+
+@case
+def linen_transformer():
+  class Block(nn.Module):
+    @nn.compact
+    def __call__(self, x, _):
+      x = x + nn.MultiHeadDotProductAttention(num_heads=2)(nn.LayerNorm()(x))
+      return x + nn.Dense(4)(nn.gelu(nn.Dense(6)(nn.LayerNorm()(x)))), None
+
+  class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+      x = nn.Embed(7, 4)(x)
+      x, _ = nn.scan(nn.remat(Block), variable_axes={"params": 0}, split_rngs={"params": True}, length=2)()(x, None)
+      return nn.Dense(K)(x.mean(1))
+
+  net, x = Net(), tokens()
+  params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float) + 0.1, net.init(jax.random.key(0), x)["params"])
+  dense, norm = {"kernel": "product", "bias": "bias"}, {"scale": "scale", "bias": "bias"}
+  attention = {"query": dense, "key": dense, "value": dense, "out": dense}
+  block = {"MultiHeadDotProductAttention_0": attention, "LayerNorm_0": norm, "LayerNorm_1": norm}
+  block |= {"Dense_0": dense, "Dense_1": dense}
+  roads = {"Embed_0": {"embedding": "embedding"}, "ScanCheckpointBlock_0": block, "Dense_0": dense}
+  return lambda params, x: net.apply({"params": params}, x), params, x, roads
+
+
+@case
+def nnx_network():
+  class Net(nnx.Module):
+    def __init__(self, rngs):
+      self.conv = nnx.Conv(2, 4, kernel_size=(2, 2), rngs=rngs)
+      self.norm = nnx.LayerNorm(4, rngs=rngs)
+      self.dense = nnx.Linear(4, K, rngs=rngs)
+
+    def __call__(self, x):
+      return self.dense(nnx.relu(self.norm(self.conv(x))).mean((1, 2)))
+
+  graph, state = nnx.split(Net(nnx.Rngs(0)))
+  params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float) + 0.1, nnx.to_pure_dict(state))
+
+  def apply_fn(params, x):
+    merged = jax.tree.map(lambda leaf: leaf, state)
+    nnx.replace_by_pure_dict(merged, params)
+    return nnx.merge(graph, merged)(x)
+
+  roads = {
+    "conv": {"kernel": "convolution", "bias": "bias"},
+    "norm": {"scale": "scale", "bias": "bias"},
+    "dense": {"kernel": "product", "bias": "bias"},
+  }
+  return apply_fn, params, normal(0, N, 4, 4, 2), roads
+
+
+QUICK = {
+  "fully_connected", "batched_products", "convolution_same", "convolution_dilated", "convolution_groups", "attention",
+  "residual_and_normalised", "slices_of_one_leaf", "embedding", "tied_embedding", "used_twice", "used_transposed",
+  "scan_over_layers", "recurrent", "custom_derivatives", "what_cannot_be_read", "linen_convolutional", "nnx_network",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def test_kernel_in_float64(name, x64):
   check(*CASES[name]())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_kernel_in_float32(name):
   check(*CASES[name]())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_norms_in_float32(name):
+  check_norms(*CASES[name]())
+
+
+@pytest.mark.parametrize("name", ["fully_connected", "convolution_groups"])
+def test_quickly_in_float32(name):
+  check(*CASES[name]())
+  check_norms(*CASES[name]())
+
+
+def test_equinox():
+  eqx = pytest.importorskip("equinox")
+
+  class Net(eqx.Module):
+    conv: eqx.nn.Conv1d
+    norm: eqx.nn.LayerNorm
+    mlp: eqx.nn.MLP
+
+    def __init__(self, key):
+      self.conv = eqx.nn.Conv1d(2, 4, 3, key=key)
+      self.norm = eqx.nn.LayerNorm(4)
+      self.mlp = eqx.nn.MLP(4, K, 5, 2, key=key)
+
+    def __call__(self, x):
+      return self.mlp(self.norm(self.conv(x).mean(1)))
+
+  params, static = eqx.partition(Net(jax.random.key(0)), eqx.is_inexact_array)
+  apply_fn = lambda params, x: jax.vmap(eqx.combine(params, static))(x)
+  check(apply_fn, params, normal(0, N, 2, 6))
+  roads = kernels.tangent_roads(apply_fn, params, normal(0, N, 2, 6))
+  assert (roads.conv.weight, roads.conv.bias) == ("convolution", "bias")
+  assert (roads.norm.weight, roads.norm.bias) == ("scale", "bias")
+  assert [(layer.weight, layer.bias) for layer in roads.mlp.layers] == [("product", "bias")] * 3
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_haiku():
+  hk = pytest.importorskip("haiku")
+
+  def net(x):
+    x = jax.nn.relu(hk.Conv2D(4, 3, stride=2)(x)).mean((1, 2))
+    return hk.nets.MLP((5, K))(hk.LayerNorm(-1, True, True)(x))
+
+  model, x = hk.without_apply_rng(hk.transform(net)), normal(0, N, 6, 6, 2)
+  params = model.init(jax.random.key(0), x)
+  roads = {
+    "conv2_d": {"w": "convolution", "b": "bias"},
+    "layer_norm": {"scale": "scale", "offset": "bias"},
+    "mlp/~/linear_0": {"w": "product", "b": "bias"},
+    "mlp/~/linear_1": {"w": "product", "b": "bias"},
+  }
+  check(model.apply, params, x, roads)
+
+
+# --- Settings, transformations, precision
+
+
+def slow_but(quick, names):
+  return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+POSITIONS = ["attention", "embedding_out_of_bounds", "convolution_groups", "scan_over_layers"]
+
+
+@pytest.mark.parametrize("preference", [0, 1e9], ids=["pairs", "formed"])
+@pytest.mark.parametrize("name", slow_but({"embedding_out_of_bounds"}, POSITIONS))
+def test_both_ways_over_positions(name, preference, monkeypatch, x64):
+  monkeypatch.setattr(factors, "_PAIRS", preference)
+  check(*CASES[name]())
+
+
+@pytest.mark.parametrize("name", slow_but({"tied_embedding"}, [*POSITIONS, "tied_embedding", "used_transposed"]))
+def test_a_few_rows_at_a_time(name, monkeypatch, x64):
+  monkeypatch.setattr(factors, "_SMALL", 1)
+  monkeypatch.setattr(factors, "_PAIRS", 1e9)
+  check(*CASES[name]())
+
+
+@pytest.mark.parametrize("room", [1, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+  "name", slow_but({"overlapping_slices"}, ["overlapping_slices", "what_cannot_be_read", "recurrent"])
+)
+def test_a_few_gradients_at_a_time(name, room, monkeypatch, x64):
+  monkeypatch.setattr(remainder, "FORMED", room)
+  check(*CASES[name]()[:3])
+  check_norms(*CASES[name]())
+
+
+@pytest.mark.parametrize(
+  "name",
+  slow_but(
+    {"tied_embedding"},
+    ["fully_connected", "convolution_groups", "tied_embedding", "scan_over_layers", "what_cannot_be_read", "attention"],
+  ),
+)
+@pytest.mark.parametrize("kind", ["scalars", "arrays"])
+@pytest.mark.parametrize("room", [pytest.param(1, marks=pytest.mark.slow), 2**22])
+def test_weights(name, kind, room, monkeypatch, x64):
+  monkeypatch.setattr(remainder, "FORMED", room)
+  apply_fn, params, x, _ = CASES[name]()
+  leaves, structure = jax.tree.flatten(params)
+  weights = [normal((9, index), *(leaf.shape if kind == "arrays" else ())) for index, leaf in enumerate(leaves)]
+  floating = [weight for weight, leaf in zip(weights, leaves, strict=True) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+  weights = jax.tree.unflatten(structure, weights)
+  whole = jacobian(apply_fn, params, x)
+  expected = kernel_of(whole, whole, floating)
+  v = normal(5, *expected.shape[:2])
+
+  @jax.jit
+  def everything(weights):
+    kernel = kernels.tangent_kernel(apply_fn, params, x, weights=weights)
+    product = kernels.tangent_product(apply_fn, params, x, v, weights=weights)
+    return kernel, product, kernels.squared_gradient_norms(apply_fn, params, x, v, weights=weights, batch_size=3)
+
+  kernel, product, norms = everything(weights)
+  close(kernel, expected, 1e-10)
+  close(product, np.einsum("irjs,js->ir", expected, v), 1e-10)
+  close(norms, np.einsum("iris,ir,is->i", expected, v, v), 1e-10)
+
+
+def test_weights_may_be_a_prefix_and_are_checked():
+  params, x = mlp_params(6, 5, K), normal(0, N, 6)
+  kernel = jax.jit(functools.partial(kernels.tangent_kernel, mlp, params, x), static_argnames="diagonal")
+  close(kernel(weights=2.0), 2 * np.asarray(kernel()), 1e-6)
+  close(kernel(weights={"layers": [0.0, 1.0]}), kernel(weights={"layers": [{"w": 0, "b": 0}, {"w": 1, "b": 1}]}), 1e-6)
+  with pytest.raises(ValueError, match="weights must have the structure of params"):
+    kernel(weights={"layer": 1.0})
+  with pytest.raises(ValueError, match="weights must be scalars or have the shape"):
+    kernel(weights={"layers": [jnp.ones(3), 1.0]})
+  with pytest.raises(ValueError, match="x2 must be None"):
+    kernel(x, diagonal=True)
+  with pytest.raises(ValueError, match="one row for each example"):
+    kernels.tangent_kernel(lambda params, x: mlp(params, x).sum(), params, x)
+
+
+@pytest.mark.parametrize(
+  "name",
+  slow_but({"convolution_plain"}, ["fully_connected", "convolution_plain", "residual_and_normalised", "embedding"]),
+)
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_sums_are_in_float32(name, dtype):
+  """Sixteen bits for parameters and activations: sums over 1000s of entries have the accuracy of the terms."""
+  apply_fn, params, x, roads = CASES[name]()
+  convert = lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+  params, x = jax.tree.map(convert, (params, x))
+  found = jax.jit(functools.partial(kernels.tangent_kernel, apply_fn))(params, x)
+  assert found.dtype == jnp.float32
+  assert kernels.tangent_roads(apply_fn, params, x) == roads
+  whole = jacobian(
+    apply_fn, *jax.tree.map(lambda leaf: convert(leaf).astype(float) if leaf.dtype == dtype else leaf, (params, x))
+  )
+  close(found, kernel_of(whole, whole), 16 * float(jnp.finfo(dtype).eps))
+
+
+def test_no_overflow_in_float16():
+  params = {"layers": [{"w": jnp.ones((4096, K), jnp.float16), "b": jnp.ones(K, jnp.float16)}]}
+  x = jnp.full((2, 4096), 12, jnp.float16)
+  found = jax.jit(lambda x: kernels.tangent_kernel(lambda params, x: mlp(params, x / 4096), params, x))(x * 30)
+  assert np.isfinite(found).all()
+
+
+def test_vmap_over_parameters_and_derivatives(x64):
+  params, x = mlp_params(4, 3, 2), normal(0, 3, 4)
+  params = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), params)
+  kernel = lambda params: kernels.tangent_kernel(lambda p, x: jnp.tanh(mlp(p, x)), params, x)
+  many = jax.jit(jax.vmap(kernel))(params)
+  for index in range(2):
+    close(many[index], jax.jit(kernel)(jax.tree.map(lambda leaf: leaf[index], params)), 1e-12)
+
+  def by_jacobian(params):
+    found = jax.jacrev(lambda p: jnp.tanh(mlp(p, x)))(params)
+    return sum(jnp.tensordot(leaf.reshape(6, -1), leaf.reshape(6, -1), (1, 1)) for leaf in jax.tree.leaves(found))
+
+  one = jax.tree.map(lambda leaf: leaf[0], params)
+  found = jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(kernel(p)))))(one)
+  expected = jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(by_jacobian(p)))))(one)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, expected)
+
+
+# --- Sizes
+
+
+def largest(closed):
+  """The number of entries of the largest array that a jaxpr computes, without its inputs."""
+  jaxpr = closed.jaxpr if isinstance(closed, core.ClosedJaxpr) else closed
+  sizes = [0]
+  for equation in jaxpr.eqns:
+    sizes += [math.prod(variable.aval.shape) for variable in equation.outvars]
+    sizes += [largest(inner) for inner in core.jaxprs_in_params(equation.params)]
+  return max(sizes)
+
+
+def test_fully_connected_networks_form_nothing_larger_than_outputs_at_the_layers():
+  params, n = mlp_params(784, 1000, 1000, 10), 8
+  shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
+  x = jax.ShapeDtypeStruct((n, 784), jnp.float32)
+  assert largest(jax.make_jaxpr(functools.partial(kernels.tangent_kernel, mlp))(shapes, x)) == n * 10 * 1000
+  diagonal = jax.make_jaxpr(functools.partial(kernels.tangent_kernel, mlp, diagonal=True))(shapes, x)
+  assert largest(diagonal) == n * 10 * 1000
+  u = jax.ShapeDtypeStruct((n, 10), jnp.float32)
+  norms = jax.make_jaxpr(functools.partial(kernels.squared_gradient_norms, mlp))(shapes, x, u)
+  assert largest(norms) <= n * 1000
+
+
+@pytest.mark.parametrize("length", [2, 64])
+def test_positions_form_nothing_larger_than_outputs_at_the_layers(length):
+  def apply_fn(params, x):
+    h = jnp.tanh(params["table"][x] @ params["in"])
+    return jnp.tanh(h @ params["w"]).mean(1) @ params["out"]
+
+  width, n = 128, 4
+  shapes = {"table": shape(5000, width), "in": shape(width, width), "w": shape(width, width), "out": shape(width, 10)}
+  x = jax.ShapeDtypeStruct((n, length), jnp.int32)
+  size = largest(jax.make_jaxpr(functools.partial(kernels.tangent_kernel, apply_fn))(shapes, x))
+  assert size <= max(factors._SMALL, n * 10 * length * width)
+  assert size < n * 10 * width**2
+
+
+def test_large_leaves_that_cannot_be_read_are_divided(monkeypatch):
+  monkeypatch.setattr(remainder, "FORMED", 2**14)
+  shapes, x = {"w": shape(64, 64), "out": shape(64, 10)}, jax.ShapeDtypeStruct((8, 64), jnp.float32)
+  apply_fn = lambda params, x: jnp.tanh(x @ jnp.tanh(params["w"])) @ params["out"]
+  assert kernels.tangent_roads(apply_fn, shapes, x) == {"w": "vjp", "out": "product"}
+  size = largest(jax.make_jaxpr(functools.partial(kernels.tangent_kernel, apply_fn))(shapes, x))
+  assert size <= max(factors._SMALL, 4 * 8 * 10 * 64)
+  assert size < 8 * 10 * 64 * 64
+
+
+def test_factors_serve_every_inner_product(x64):
+  apply_fn, params, x, _ = CASES["attention"]()
+  found = jax.jit(lambda params, x: kernels.factored_gradients(apply_fn, params, x))(params, x)
+  whole = jacobian(apply_fn, params, x)
+  close(found.inner_products(), kernel_of(whole, whole), 1e-10)
+  close(found.own_inner_products(), np.einsum("iris->irs", kernel_of(whole, whole)), 1e-10)
+  u = normal(3, N, 2, K)  # Two combinations of the outputs for each example.
+  some = jax.jit(lambda params, x: kernels.factored_gradients(apply_fn, params, x, cotangents=u))(params, x)
+  close(some.inner_products(found), np.einsum("irk,ikjs->irjs", u, kernel_of(whole, whole)), 1e-10)

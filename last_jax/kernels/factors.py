@@ -78,19 +78,27 @@ def inner_products(layer: Layer, other: Layer, small: int = _SMALL) -> Array:
   own = other is layer
   layer = _joined(layer)
   other = layer if own else _joined(other)
-  first, second = layer.factors[0], other.factors[0]
-  if len(layer.factors) > 1 or (layer.weight is not None and layer.weight.ndim):
+  weight = layer.weight
+  if weight is not None and weight.ndim:
     return _formed(layer, other, small)
+  block = _unweighted(layer, other, small)
+  return block if weight is None else weight * block
+
+
+def _unweighted(layer: Layer, other: Layer, small: int) -> Array:
+  """Inner products without weights, in the way that takes the fewest operations."""
+  if len(layer.factors) > 1:
+    return _formed(layer, other, small)
+  first, second = layer.factors[0], other.factors[0]
   n, outputs, blocks, positions, columns = first.errors.shape
   n2, outputs2, _, positions2, _ = second.errors.shape
   if blocks == positions == positions2 == 1 and not first.is_lookup:
-    return _one_position(first, second, layer.weight)
+    return _one_position(first, second)
   size = blocks * first.rows * columns
   formed = size * (n * outputs * positions + n2 * outputs2 * positions2 + n * outputs * n2 * outputs2)
   matching = positions2 * ((1 if first.is_lookup else first.rows) + outputs2 * columns)
   pairs = n * n2 * blocks * positions * (matching + outputs * outputs2 * columns)
-  block = _formed(layer, other, small) if formed <= _PAIRS * pairs else _pairs(first, second, small)
-  return block if layer.weight is None else layer.weight * block
+  return _formed(layer, other, small) if formed <= _PAIRS * pairs else _pairs(first, second, small)
 
 
 def own_inner_products(layer: Layer) -> Array:
@@ -119,10 +127,9 @@ def sum_of_products(subscripts: str, *operands: Array) -> Array:
   return jnp.einsum(subscripts, *(operand.astype(dtype) for operand in operands), precision=lax.Precision.HIGHEST)
 
 
-def _one_position(first: Factor, second: Factor, weight: Array | None) -> Array:
+def _one_position(first: Factor, second: Factor) -> Array:
   """(h hᵀ) ⊙ (d dᵀ): one block, one position."""
   inputs = sum_of_products("ia,ja->ij", first.inputs[:, 0, 0], second.inputs[:, 0, 0])
-  inputs = inputs if weight is None else weight * inputs
   errors = sum_of_products("irb,jsb->irjs", first.errors[:, :, 0, 0], second.errors[:, :, 0, 0])
   return inputs[:, None, :, None] * errors
 
