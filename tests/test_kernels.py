@@ -29,7 +29,7 @@ def shape(*sizes):
 def draw(shapes, seed=1):
   """A pytree of normal arrays like a pytree of shapes; those of several axes are scaled as weights are."""
   leaves, structure = jax.tree.flatten(shapes)
-  scales = [leaf.ndim > 1 and leaf.shape[-1] ** -0.5 or 1.0 for leaf in leaves]
+  scales = [leaf.shape[-1] ** -0.5 if leaf.ndim > 1 else 1.0 for leaf in leaves]
   values = [normal((seed, index), *leaf.shape) * scales[index] for index, leaf in enumerate(leaves)]
   return jax.tree.unflatten(structure, values)
 
@@ -229,6 +229,28 @@ def attention():
 
 
 @case
+def biases_of_every_kind():
+  """Sums that are the bias of a product, and sums that only look like it."""
+
+  def apply_fn(params, x):
+    h = x @ params["w"] + params["per_position"][None, :, None]  # Along the positions, not the columns.
+    h = jax.jit(lambda z: jnp.tanh(z + params["twice"][None, None]) * z)(h @ params["v"])  # The product is used twice.
+    z = h @ params["u"]
+    h = jnp.tanh(z + params["shared"][None, None]) + jnp.tanh(
+      h @ params["t"] + params["shared"][None, None]
+    )  # The bias is used twice.
+    h = h @ params["s"] + params["full"][None]  # One for each position and column.
+    h = (h.transpose(0, 2, 1) @ params["q"]) + params["column"].reshape(1, 1, 4)[:, :, ::-1]
+    return h.mean(1) @ params["p"] + params["scalar"]
+
+  square = dict.fromkeys("vuts", shape(3, 3))
+  biases = {"per_position": shape(2), "twice": shape(3), "shared": shape(3), "full": shape(2, 3), "column": shape(4)}
+  params = draw({"w": shape(5, 3), **square, "q": shape(2, 4), "p": shape(4, K), **biases, "scalar": shape()})
+  roads = {name: "bias" if name in biases or name == "scalar" else "product" for name in params}
+  return apply_fn, params, normal(0, N, 2, 5), roads
+
+
+@case
 def slices_of_one_leaf():
   def apply_fn(params, x):
     query, key = jnp.split(params["w"], 2, axis=1)
@@ -421,8 +443,9 @@ def what_cannot_be_read():
     return (h @ params["out"]) * (1 + params["scale"][None]) + jax.lax.stop_gradient(params["out"]).sum()
 
   params = draw({
-    "v": shape(5, 4), "g": shape(4), "log_scale": shape(4), "low": shape(4, 2), "rank": shape(2, 4), "full": shape(4, 4),
-    "branch": shape(4, 4), "token": shape(2), "out": shape(6, K), "scale": shape(K), "unused": shape(3),
+    "v": shape(5, 4), "g": shape(4), "log_scale": shape(4), "low": shape(4, 2), "rank": shape(2, 4),
+    "full": shape(4, 4), "branch": shape(4, 4), "token": shape(2), "out": shape(6, K), "scale": shape(K),
+    "unused": shape(3),
   })  # fmt: skip
   params["count"] = jnp.arange(3)
   roads = dict.fromkeys(params, "vjp")
@@ -463,7 +486,10 @@ def linen_convolutional():
   net, x = Net(), normal(0, N, 6, 6, 2)
   variables = net.init(jax.random.key(0), x)
   params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float) + 0.1, variables["params"])
-  apply_fn = lambda params, x: net.apply({"params": params, "batch_stats": variables["batch_stats"]}, x)
+
+  def apply_fn(params, x):
+    return net.apply({"params": params, "batch_stats": variables["batch_stats"]}, x)
+
   roads = {
     "Conv_0": {"kernel": "convolution", "bias": "bias"},
     "BatchNorm_0": {"scale": "scale", "bias": "bias"},
@@ -529,7 +555,8 @@ def nnx_network():
 QUICK = {
   "fully_connected", "batched_products", "convolution_same", "convolution_dilated", "convolution_groups", "attention",
   "residual_and_normalised", "slices_of_one_leaf", "embedding", "tied_embedding", "used_twice", "used_transposed",
-  "scan_over_layers", "recurrent", "custom_derivatives", "what_cannot_be_read", "linen_convolutional", "nnx_network",
+  "scan_over_layers", "recurrent", "biases_of_every_kind", "custom_derivatives", "what_cannot_be_read",
+  "linen_convolutional", "nnx_network",
 }  # fmt: skip
 
 
@@ -575,7 +602,10 @@ def test_equinox():
       return self.mlp(self.norm(self.conv(x).mean(1)))
 
   params, static = eqx.partition(Net(jax.random.key(0)), eqx.is_inexact_array)
-  apply_fn = lambda params, x: jax.vmap(eqx.combine(params, static))(x)
+
+  def apply_fn(params, x):
+    return jax.vmap(eqx.combine(params, static))(x)
+
   check(apply_fn, params, normal(0, N, 2, 6))
   roads = kernels.tangent_roads(apply_fn, params, normal(0, N, 2, 6))
   assert (roads.conv.weight, roads.conv.bias) == ("convolution", "bias")
@@ -609,7 +639,7 @@ def slow_but(quick, names):
   return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-POSITIONS = ["attention", "embedding_out_of_bounds", "convolution_groups", "scan_over_layers"]
+POSITIONS = ["attention", "biases_of_every_kind", "embedding_out_of_bounds", "convolution_groups", "scan_over_layers"]
 
 
 @pytest.mark.parametrize("preference", [0, 1e9], ids=["pairs", "formed"])
@@ -640,7 +670,14 @@ def test_a_few_gradients_at_a_time(name, room, monkeypatch, x64):
   "name",
   slow_but(
     {"tied_embedding"},
-    ["fully_connected", "convolution_groups", "tied_embedding", "scan_over_layers", "what_cannot_be_read", "attention"],
+    [
+      "biases_of_every_kind",
+      "convolution_groups",
+      "tied_embedding",
+      "scan_over_layers",
+      "what_cannot_be_read",
+      "attention",
+    ],
   ),
 )
 @pytest.mark.parametrize("kind", ["scalars", "arrays"])
@@ -691,14 +728,15 @@ def test_weights_may_be_a_prefix_and_are_checked():
 def test_sums_are_in_float32(name, dtype):
   """Sixteen bits for parameters and activations: sums over 1000s of entries have the accuracy of the terms."""
   apply_fn, params, x, roads = CASES[name]()
-  convert = lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
-  params, x = jax.tree.map(convert, (params, x))
+
+  def convert(tree, dtype):
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree)
+
+  params, x = convert((params, x), dtype)
   found = jax.jit(functools.partial(kernels.tangent_kernel, apply_fn))(params, x)
   assert found.dtype == jnp.float32
   assert kernels.tangent_roads(apply_fn, params, x) == roads
-  whole = jacobian(
-    apply_fn, *jax.tree.map(lambda leaf: convert(leaf).astype(float) if leaf.dtype == dtype else leaf, (params, x))
-  )
+  whole = jacobian(apply_fn, *convert((params, x), float))
   close(found, kernel_of(whole, whole), 16 * float(jnp.finfo(dtype).eps))
 
 
@@ -712,16 +750,17 @@ def test_no_overflow_in_float16():
 def test_vmap_over_parameters_and_derivatives(x64):
   params, x = mlp_params(4, 3, 2), normal(0, 3, 4)
   params = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), params)
-  kernel = lambda params: kernels.tangent_kernel(lambda p, x: jnp.tanh(mlp(p, x)), params, x)
-  many = jax.jit(jax.vmap(kernel))(params)
-  for index in range(2):
-    close(many[index], jax.jit(kernel)(jax.tree.map(lambda leaf: leaf[index], params)), 1e-12)
+
+  def kernel(params):
+    return kernels.tangent_kernel(lambda p, x: jnp.tanh(mlp(p, x)), params, x)
+
+  one = jax.tree.map(lambda leaf: leaf[1], params)
+  close(jax.jit(jax.vmap(kernel))(params)[1], jax.jit(kernel)(one), 1e-12)
 
   def by_jacobian(params):
     found = jax.jacrev(lambda p: jnp.tanh(mlp(p, x)))(params)
     return sum(jnp.tensordot(leaf.reshape(6, -1), leaf.reshape(6, -1), (1, 1)) for leaf in jax.tree.leaves(found))
 
-  one = jax.tree.map(lambda leaf: leaf[0], params)
   found = jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(kernel(p)))))(one)
   expected = jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(by_jacobian(p)))))(one)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, expected)
@@ -769,7 +808,10 @@ def test_positions_form_nothing_larger_than_outputs_at_the_layers(length):
 def test_large_leaves_that_cannot_be_read_are_divided(monkeypatch):
   monkeypatch.setattr(remainder, "FORMED", 2**14)
   shapes, x = {"w": shape(64, 64), "out": shape(64, 10)}, jax.ShapeDtypeStruct((8, 64), jnp.float32)
-  apply_fn = lambda params, x: jnp.tanh(x @ jnp.tanh(params["w"])) @ params["out"]
+
+  def apply_fn(params, x):
+    return jnp.tanh(x @ jnp.tanh(params["w"])) @ params["out"]
+
   assert kernels.tangent_roads(apply_fn, shapes, x) == {"w": "vjp", "out": "product"}
   size = largest(jax.make_jaxpr(functools.partial(kernels.tangent_kernel, apply_fn))(shapes, x))
   assert size <= max(factors._SMALL, 4 * 8 * 10 * 64)

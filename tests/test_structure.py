@@ -9,9 +9,9 @@ import last_jax as last
 
 ROOT = pathlib.Path(last.__file__).parent
 ORDER = [
-  "identity", "affine", "kernels", "pool", "base", "io", "models", "checks", "devices", "margin", "losses", "optimizers",
-  "learners", "constraints", "quadratic", "linear", "synthesis", "target", "problem", "proposals", "teachers",
-  "loop", "teaching", "training", "theory", "data", "tools", "reproduction", "launch",
+  "identity", "affine", "kernels", "pool", "base", "io", "models", "checks", "devices", "margin", "losses",
+  "optimizers", "learners", "constraints", "quadratic", "linear", "synthesis", "target", "problem", "proposals",
+  "teachers", "loop", "teaching", "training", "theory", "data", "tools", "reproduction", "launch",
 ]  # fmt: skip
 
 

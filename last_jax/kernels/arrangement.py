@@ -1,10 +1,11 @@
 """Operands of a place in one form: inputs [L, T, rows], errors [L, T, columns], parameters [L, rows, columns].
 
-L blocks never meet (slices of a stacked leaf, groups of a convolution), all T positions share the parameters of a block.
-In this form the gradient in the parameters is the sum over positions of inputs ⊗ errors, for products, convolutions and
-look-ups alike.
+L blocks never meet (slices of a stacked leaf, groups of a convolution), all T positions share the parameters of a
+block. In this form the gradient in the parameters is the sum over positions of inputs ⊗ errors, for products,
+convolutions and look-ups alike.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from last_jax.kernels.places import CONVOLUTION, EMBEDDING, PRODUCT, Place
+from last_jax.kernels.places import CONVOLUTION, EMBEDDING, PRODUCT, Bias, Place, Step
 
 Array = jax.Array
 
@@ -30,19 +31,59 @@ def arrange_errors(place: Place, value: Array) -> Array:
   return _merge_loops(place, _over(place.loops, lambda tap: _errors(place, tap))(value))
 
 
-def arrange_leaf(place: Place, leaf: Array) -> Array:
-  """Arrange the entries of a leaf that a place uses, as [L, rows, columns]."""
-
-  def follow(value: Array, steps: Sequence[Any]) -> Array:
-    for index, step in enumerate(steps):
-      if step.equation is None:
-        return jax.vmap(lambda part, rest=steps[index + 1 :]: follow(part, rest))(value)
-      outputs = step.equation.primitive.bind(value, **step.equation.params)
-      value = outputs[step.output] if step.equation.primitive.multiple_results else outputs
-    return _parameters(place, value)
-
-  arranged = follow(leaf, place.steps)
+def arrange_leaf(place: Place, leaf: Any) -> Any:
+  """Arrange the entries of a leaf that a place uses, as [L, rows, columns]; NumPy arrays stay NumPy arrays."""
+  arranged = _follow(place.steps, leaf, lambda value: _parameters(place, value))
   return arranged.reshape(-1, *arranged.shape[-2:])
+
+
+def arrange_bias(place: Place, bias: Bias, leaf: Any) -> Any:
+  """Arrange a leaf that is added to the output of a place, as [L, T, columns], without loops that share it."""
+  arranged = _follow(bias.steps, leaf, lambda value: _errors(place, value))
+  return arranged.reshape(-1, *arranged.shape[-2:])
+
+
+def is_row(place: Place, bias: Bias, shape: tuple[int, ...]) -> bool:
+  """Whether a bias is one more row of the parameters: the same at all positions, and every entry in one column."""
+  slices = {step.output for step in bias.steps if step.equation is None}
+  if place.kind == EMBEDDING or slices != {depth for depth, sliced in enumerate(place.sliced) if sliced}:
+    return False
+  entries = arrange_bias(place, bias, np.arange(math.prod(shape)).reshape(shape))
+  return bool((entries == entries[:, :1]).all()) and np.unique(entries[:, 0]).size == entries[:, 0].size
+
+
+def _follow(steps: Sequence[Step], value: Any, last: Callable[[Any], Any]) -> Any:
+  """Take the steps and then the last one, for all slices of scans at once: [*scans, ...]."""
+  for index, step in enumerate(steps):
+    if step.equation is None:
+      rest = functools.partial(_follow, steps[index + 1 :], last=last)
+      return np.stack([rest(part) for part in value]) if isinstance(value, np.ndarray) else jax.vmap(rest)(value)
+    value = _move(step, value)
+  return last(value)
+
+
+def _move(step: Step, value: Any) -> Any:
+  """Take one step; with NumPy where values are, so that finding alignments compiles nothing."""
+  equation = step.equation
+  if not isinstance(value, np.ndarray):
+    outputs = equation.primitive.bind(value, **equation.params)
+    return outputs[step.output] if equation.primitive.multiple_results else outputs
+  name, params = equation.primitive.name, equation.params
+  if name == "transpose":
+    return value.transpose(params["permutation"])
+  if name == "rev":
+    return np.flip(value, params["dimensions"])
+  if name == "slice":
+    strides = params["strides"] or (1,) * value.ndim
+    return value[tuple(map(slice, params["start_indices"], params["limit_indices"], strides))]
+  if name == "split":
+    return np.split(value, np.cumsum(params["sizes"])[:-1], params["axis"])[step.output]
+  if name == "broadcast_in_dim":
+    sizes = [1] * len(params["shape"])
+    for axis, size in zip(params["broadcast_dimensions"], value.shape, strict=True):
+      sizes[axis] = size
+    return np.broadcast_to(value.reshape(sizes), params["shape"])
+  return value.reshape(equation.outvars[step.output].aval.shape)
 
 
 def rows_and_columns(place: Place) -> tuple[int, int]:
@@ -67,10 +108,10 @@ def _merge_loops(place: Place, value: Array) -> Array:
   return _grouped(value, (*sliced, count), (*shared, count + 1), rest)[... if rest else (..., 0)]
 
 
-def _grouped(value: Array, *groups: Sequence[int]) -> Array:
+def _grouped(value: Any, *groups: Sequence[int]) -> Any:
   """Transpose and reshape to one axis for each group of axes."""
   sizes = [math.prod(value.shape[axis] for axis in group) for group in groups]
-  return jnp.transpose(value, tuple(itertools.chain(*groups))).reshape(sizes)
+  return value.transpose(tuple(itertools.chain(*groups))).reshape(sizes)
 
 
 def _product_axes(place: Place) -> tuple[Sequence[Sequence[int]], ...]:
@@ -102,27 +143,27 @@ def _inputs(place: Place, value: Array) -> Array:
   return jnp.where((index >= 0) & (index < rows), index, -1)
 
 
-def _errors(place: Place, value: Array) -> Array:
+def _errors(place: Place, value: Any) -> Any:
   if place.kind == PRODUCT:
     return _grouped(value, *_product_axes(place)[1])
   if place.kind == CONVOLUTION:
     batch, feature, *spatial = place.equation.params["dimension_numbers"].out_spec
     value = _grouped(value, (batch, *spatial), (feature,))
     groups = place.equation.params["feature_group_count"]
-    return jnp.swapaxes(value.reshape(value.shape[0], groups, -1), 0, 1)
+    return value.reshape(value.shape[0], groups, -1).swapaxes(0, 1)
   columns = place.equation.params["dimension_numbers"].offset_dims
   positions = [axis for axis in range(value.ndim) if axis not in columns]
   return _grouped(value, (), positions, columns)
 
 
-def _parameters(place: Place, value: Array) -> Array:
+def _parameters(place: Place, value: Any) -> Any:
   if place.kind == PRODUCT:
     return _grouped(value, *_product_axes(place)[2])
   if place.kind == CONVOLUTION:
     outputs, inputs, *window = place.equation.params["dimension_numbers"].rhs_spec
     value = _grouped(value, (*window, inputs), (outputs,))
     groups = place.equation.params["feature_group_count"]
-    return jnp.swapaxes(value.reshape(value.shape[0], groups, -1), 0, 1)
+    return value.reshape(value.shape[0], groups, -1).swapaxes(0, 1)
   axis = _row_axis(place)
   return _grouped(value, (), (axis,), [other for other in range(value.ndim) if other != axis])
 
@@ -168,9 +209,8 @@ def align(places: Sequence[Place], shape: tuple[int, ...]) -> list[list[tuple[Pl
   if len({_key(place) for place in places}) == 1:
     return [[(place, False) for place in places]]
   places = sorted(places, key=lambda place: place.kind != EMBEDDING)  # Look-ups first: their rows are those of W.
-  with jax.ensure_compile_time_eval():
-    entries = jnp.arange(math.prod(shape)).reshape(shape)
-    maps = [np.asarray(arrange_leaf(place, entries)) for place in places]
+  entries = np.arange(math.prod(shape)).reshape(shape)
+  maps = [arrange_leaf(place, entries) for place in places]
   parts: list[tuple[np.ndarray, list[tuple[Place, bool]]]] = []
   for place, entries_used in zip(places, maps, strict=True):
     for first, members in parts:

@@ -67,20 +67,33 @@ def _formed_products(subscripts: str, first: Formed, second: Formed) -> Array:
   return factors.sum_of_products(subscripts, left, second.gradients)
 
 
+class Part(NamedTuple):
+  """A leaf, or a part of it, in factored form.
+
+  Attributes:
+    leaf: its index.
+    places: all places that use these entries, with whether they use them transposed.
+    bias: the index of the leaf that is the bias, and how it is added; or None.
+  """
+
+  leaf: int
+  places: list[tuple[Place, bool]]
+  bias: tuple[int, places.Bias] | None = None
+
+
 class Plan(NamedTuple):
   """How the gradient in each leaf is found.
 
   Attributes:
     closed: the jaxpr of the outputs [K] of one example.
-    parts: leaves in factored form: the index of the leaf, and the places that use the same entries of it, with whether
-      they use them transposed.
+    parts: leaves in factored form.
     formed: indices of the small leaves.
     remainder: indices of the leaves that are left.
     roads: for each leaf the name of the road.
   """
 
   closed: Any
-  parts: list[tuple[int, list[tuple[Place, bool]]]]
+  parts: list[Part]
   formed: list[int]
   remainder: list[int]
   roads: list[str]
@@ -112,9 +125,10 @@ def plan(apply_fn: Callable[[Params, Any], Array], params: Params, x: Any, rows:
   by_leaf: dict[int, list[Place]] = {}
   for place in uses.places.values():
     by_leaf.setdefault(place.leaf, []).append(place)
-  roads, parts, rest = ["none"] * len(leaves), [], []
+  roads, rest = ["none"] * len(leaves), []
+  parts: list[Part] = []
   for index, leaf in enumerate(leaves):
-    used, others = by_leaf.get(index, []), uses.others.get(index, set())
+    used, others = by_leaf.get(index, []), set(uses.others.get(index, ()))
     if not jnp.issubdtype(leaf.dtype, jnp.floating) or not (used or others):
       continue
     aligned = arrangement.align(used, leaf.shape) if used and not others else None
@@ -122,9 +136,16 @@ def plan(apply_fn: Callable[[Params, Any], Array], params: Params, x: Any, rows:
       rest.append(index)
       roads[index] = "+".join(sorted(others)) if others <= {places.BIAS, places.SCALE} and not used else places.VJP
     else:
-      parts += [(index, members) for members in aligned]
+      parts += [Part(index, members) for members in aligned]
       roads[index] = "+".join(sorted({place.kind for place in used}))
-  taps = sum(math.prod(place.tap.shape) for _, members in parts for place, _ in members)
+  alone = {part.places[0][0].path: place for place, part in enumerate(parts) if len(part.places) == 1}
+  for index in [index for index in rest if index in uses.biases and index not in by_leaf]:
+    bias = uses.biases[index]
+    part = alone.pop(bias.path, None)
+    if part is not None and arrangement.is_row(parts[part].places[0][0], bias, leaves[index].shape):
+      parts[part] = parts[part]._replace(bias=(index, bias))
+      rest.remove(index)
+  taps = sum(math.prod(place.tap.shape) for part in parts for place, _ in part.places)
   room = max(taps, remainder.FORMED // rows)
   formed = []
   for index in sorted(rest, key=lambda index: leaves[index].size):
@@ -151,14 +172,14 @@ def factored_gradients(
     params: a pytree of arrays; those that are not floating point are constants.
     x: arrays [n, ...].
     cotangents: [n, R, K], gradients of R combinations of the outputs; by default of the K outputs themselves.
-    weights: factors of the leaves in inner products: a pytree like `params`, or a prefix of it, with scalars or arrays of
-      the leaf's shape.
+    weights: factors of the leaves in inner products: a pytree like `params`, or a prefix of it, with scalars or arrays
+      of the leaf's shape.
   """
   leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(params)]
   examples = [jnp.asarray(value) for value in jax.tree.leaves(x)]
   number = examples[0].shape[0]
   found = plan(apply_fn, jax.tree.unflatten(jax.tree.structure(params), leaves), x, _rows(number, cotangents))
-  chosen = {place.path: place for _, members in found.parts for place, _ in members}
+  chosen = {place.path: place for part in found.parts for place, _ in part.places}
   factor_of = leaf_weights(weights, params, leaves)
   size, dtype = found.closed.out_avals[0].size, found.closed.out_avals[0].dtype
   rows = jnp.eye(size, dtype=dtype) if cotangents is None else cotangents.astype(dtype)
@@ -183,15 +204,17 @@ def factored_gradients(
 
   inputs, errors, formed = jax.vmap(one, in_axes=(0, None if cotangents is None else 0))(examples, rows)
   layers = []
-  for index, members in found.parts:
+  for part in found.parts:
     parts = tuple(
       Factor(inputs[place.path], errors[place.path], arrangement.rows_and_columns(place)[0], transposed)
-      for place, transposed in members
+      for place, transposed in part.places
     )
-    weight = factor_of[index]
+    place, weight, bias_weight = part.places[0][0], factor_of[part.leaf], None
     if weight is not None and weight.ndim:
-      weight = arrangement.arrange_leaf(members[0][0], weight)
-    layers.append(Layer(parts, weight))
+      weight = arrangement.arrange_leaf(place, weight)
+    if part.bias is not None and (bias_weight := factor_of[part.bias[0]]) is not None and bias_weight.ndim:
+      bias_weight = arrangement.arrange_bias(place, part.bias[1], bias_weight)[:, :1]
+    layers.append(Layer(parts, weight, bias_weight, part.bias is not None))
   small = []
   for index, value in zip(found.formed, formed, strict=True):
     weight = factor_of[index]

@@ -1,12 +1,14 @@
 """Where parameters enter a computation: places found in its jaxpr, and evaluation with taps there.
 
-An abstract interpretation finds every use of a parameter leaf. Steps that only move or drop entries (transpose, reshape,
-slice, a scan over stacked layers) keep the identity of the leaf; where its entries then meet a value that depends on the
-example in a product, a convolution or a look-up, that equation is a place. `evaluate` adds a tap, a zero, to the output of
-each chosen place and returns its other operand: the gradient in the leaf follows from this operand and the gradient in
-the tap. All other uses (sums, scales, everything unknown) are listed by kind, and are for automatic differentiation.
+An abstract interpretation finds every use of a parameter leaf. Steps that only move or drop entries (transpose,
+reshape, slice, a scan over stacked layers) keep the identity of the leaf; where its entries then meet a value that
+depends on the example in a product, a convolution or a look-up, that equation is a place. `evaluate` adds a tap, a
+zero, to the output of each chosen place and returns its other operand: the gradient in the leaf follows from this
+operand and the gradient in the tap; so does that in a bias that is added to the output of a place. All other uses
+(other sums, scales, everything unknown) are listed by kind, and are for automatic differentiation.
 """
 
+import collections
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +23,12 @@ PRODUCT, CONVOLUTION, EMBEDDING, BIAS, SCALE, VJP = "product", "convolution", "e
 
 
 class Step(NamedTuple):
-  """A rearrangement of entries: one output of an equation with one operand, or (None) a slice for each turn of a scan."""
+  """A rearrangement of entries.
+
+  Attributes:
+    equation: it has one operand; or None: every turn of a scan takes a slice.
+    output: which one of the equation's outputs; of a scan, the number of scans around it.
+  """
 
   equation: Any
   output: int = 0
@@ -40,12 +47,16 @@ class Fact(NamedTuple):
   Attributes:
     varies: whether it depends on the example; its dependence on parameters is then accounted for by their uses.
     leaves: indices of the leaves that it is computed from, if it does not vary.
-    steps: if its entries are distinct entries of one leaf: how they were taken from it. Otherwise None.
+    steps: if its entries are entries of one leaf: how they were taken from it. Otherwise None.
+    distinct: whether they are distinct entries.
+    place: the path of the place whose output it is, if that has no other use.
   """
 
   varies: bool = False
   leaves: frozenset[int] = frozenset()
   steps: tuple[Step, ...] | None = None
+  distinct: bool = True
+  place: Path | None = None
 
 
 class Place(NamedTuple):
@@ -78,11 +89,25 @@ class Place(NamedTuple):
     return jax.ShapeDtypeStruct((*self.loops, *output.shape), output.dtype)
 
 
+class Bias(NamedTuple):
+  """A leaf that is added to the output of the place with this path, and how the summand was taken from the leaf."""
+
+  path: Path
+  steps: tuple[Step, ...]
+
+
 class Uses(NamedTuple):
-  """All uses of all leaves: places by path, and for each leaf the kinds of its other uses."""
+  """All uses of all leaves.
+
+  Attributes:
+    places: by path.
+    others: for each leaf the kinds of its other uses.
+    biases: for some leaves that have one other use, a sum, what it is added to.
+  """
 
   places: dict[Path, Place]
-  others: dict[int, set[str]]
+  others: dict[int, list[str]]
+  biases: dict[int, Bias]
 
 
 # --- Finding
@@ -95,30 +120,39 @@ def find(closed: Any, leaves: Sequence[int | None]) -> Uses:
     closed: the jaxpr of a function of parameters and one example.
     leaves: for each of its inputs the index of the leaf, or None for a part of the example.
   """
-  uses = Uses({}, {})
+  uses = Uses({}, {}, {})
   facts = [Fact(varies=True) if leaf is None else Fact(leaves=frozenset((leaf,)), steps=()) for leaf in leaves]
   outputs = _find(closed.jaxpr, facts, (), (), uses)
   _use(uses, outputs, VJP)
+  for leaf in [leaf for leaf in uses.biases if len(uses.others[leaf]) > 1]:
+    del uses.biases[leaf]
   return uses
 
 
 def _use(uses: Uses, facts: Iterable[Fact], kind: str) -> None:
   for fact in facts:
     for leaf in fact.leaves:
-      uses.others.setdefault(leaf, set()).add(kind)
+      uses.others.setdefault(leaf, []).append(kind)
 
 
 def _find(jaxpr: Any, inputs: Sequence[Fact], path: Path, loops: tuple[int, ...], uses: Uses) -> list[Fact]:
   """The facts of a jaxpr's outputs, from those of its inputs."""
+  read = (*(atom for equation in jaxpr.eqns for atom in equation.invars), *jaxpr.outvars)
+  times = collections.Counter(atom for atom in read if not isinstance(atom, core.Literal))
   known: dict[Any, Fact] = dict.fromkeys(jaxpr.constvars, Fact())
-  known.update(zip(jaxpr.invars, inputs, strict=True))
+
+  def learn(variables: Sequence[Any], facts: Sequence[Fact]) -> None:
+    for variable, fact in zip(variables, facts, strict=True):
+      known[variable] = fact if times[variable] == 1 else fact._replace(place=None)
+
+  learn(jaxpr.invars, inputs)
   for index, equation in enumerate(jaxpr.eqns):
     facts = [Fact() if isinstance(atom, core.Literal) else known[atom] for atom in equation.invars]
     if any(fact.leaves for fact in facts):
       found = _equation(equation, facts, (*path, index), loops, uses)
     else:
       found = [Fact(varies=any(fact.varies for fact in facts))] * len(equation.outvars)
-    known.update(zip(equation.outvars, found, strict=True))
+    learn(equation.outvars, found)
   return [Fact() if isinstance(atom, core.Literal) else known[atom] for atom in jaxpr.outvars]
 
 
@@ -129,8 +163,10 @@ def _equation(equation: Any, facts: list[Fact], path: Path, loops: tuple[int, ..
     return _find(_inner(equation), facts, path, loops, uses)
   if name == "stop_gradient":
     return [Fact()] * count
-  if name in _MOVES and facts[0].steps is not None and _only_moves(equation):
-    return [facts[0]._replace(steps=(*facts[0].steps, Step(equation, output))) for output in range(count)]
+  if name in _MOVES and facts[0].steps is not None and len(facts) == 1:
+    distinct = facts[0].distinct and equation.invars[0].aval.size >= sum(out.aval.size for out in equation.outvars)
+    steps = [(*facts[0].steps, Step(equation, output)) for output in range(count)]
+    return [facts[0]._replace(steps=each, distinct=distinct) for each in steps]
   if name == "convert_element_type" and jnp.issubdtype(equation.params["new_dtype"], jnp.floating):
     return facts
   if not any(fact.varies for fact in facts):
@@ -139,7 +175,12 @@ def _equation(equation: Any, facts: list[Fact], path: Path, loops: tuple[int, ..
     return _scan(equation, facts, path, loops, uses)
   if (place := _place(equation, facts, path, loops)) is not None:
     uses.places[path] = place
-    return [Fact(varies=True)]
+    return [Fact(varies=True, place=path)]
+  if name == "add" and equation.invars[0].aval.shape == equation.invars[1].aval.shape:  # A scalar may have none.
+    summand, output = facts if facts[0].leaves else reversed(facts)
+    if output.place is not None and summand.steps is not None:
+      (leaf,) = summand.leaves
+      uses.biases[leaf] = Bias(output.place, summand.steps)
   _use(uses, facts, _ELEMENTWISE.get(name, VJP))
   return [Fact(varies=True)] * count
 
@@ -147,6 +188,7 @@ def _equation(equation: Any, facts: list[Fact], path: Path, loops: tuple[int, ..
 def _scan(equation: Any, facts: list[Fact], path: Path, loops: tuple[int, ...], uses: Uses) -> list[Fact]:
   start = equation.params["num_consts"]
   end = start + equation.params["num_carry"]
+  facts = [fact._replace(place=None) for fact in facts]  # Every turn uses it.
   _use(uses, facts[start:end], VJP)
   step = Step(None, len(loops))
   slices = [fact if fact.steps is None else fact._replace(steps=(*fact.steps, step)) for fact in facts[end:]]
@@ -163,7 +205,7 @@ def _place(equation: Any, facts: list[Fact], path: Path, loops: tuple[int, ...])
     return None
   operand = 0 if facts[0].leaves else 1
   parameter, other = facts[operand], facts[1 - operand]
-  if parameter.steps is None or not other.varies:
+  if parameter.steps is None or not parameter.distinct or not other.varies:
     return None
   if kind == CONVOLUTION and (operand == 0 or equation.params["batch_group_count"] != 1):
     return None
@@ -189,13 +231,6 @@ def _looks_up_rows(equation: Any) -> bool:
     and mode
     in (lax.GatherScatterMode.CLIP, lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
   )
-
-
-def _only_moves(equation: Any) -> bool:
-  """Whether every entry of the operand appears at most once among the outputs."""
-  if equation.primitive.name == "broadcast_in_dim":
-    return len(equation.invars) == 1 and equation.invars[0].aval.size == equation.outvars[0].aval.size
-  return len(equation.invars) == 1
 
 
 def _inner(equation: Any) -> Any:

@@ -14,10 +14,6 @@ Array = jax.Array
 FORMED = 2**22  # Entries of gradients that are formed at once.
 
 
-def _static() -> Any:
-  return dataclasses.field(metadata={"static": True})
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Remainder:
@@ -37,9 +33,9 @@ class Remainder:
   x: Any
   cotangents: Array
   weights: tuple[Array | None, ...]
-  apply_fn: Static = _static()
-  structure: Any = _static()
-  indices: tuple[int, ...] = _static()
+  apply_fn: Static = dataclasses.field(metadata={"static": True})
+  structure: Any = dataclasses.field(metadata={"static": True})
+  indices: tuple[int, ...] = dataclasses.field(metadata={"static": True})
 
   @property
   def size(self) -> int:

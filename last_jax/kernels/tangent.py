@@ -95,12 +95,14 @@ def squared_gradient_norms(
   def one(pair: tuple[Any, Array]) -> Array:
     alone, cotangent = pair
     batch = jax.tree.map(lambda value: value[None], alone)
-    found = gradients.factored_gradients(apply_fn, params, batch, cotangents=cotangent.reshape(1, 1, -1), weights=weights)
+    found = gradients.factored_gradients(
+      apply_fn, params, batch, cotangents=cotangent.reshape(1, 1, -1), weights=weights
+    )
     return found.own_inner_products()[0, 0, 0]
 
   if batch_size is None:
     found = gradients.plan(apply_fn, params, x, rows=1)
-    taps = sum(math.prod(place.tap.shape) for _, members in found.parts for place, _ in members)
+    taps = sum(math.prod(place.tap.shape) for part in found.parts for place, _ in part.places)
     batch_size = max(1, 2**20 // max(1, taps))
   number = cotangents.shape[0]
   if batch_size >= number:
