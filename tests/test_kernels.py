@@ -766,6 +766,23 @@ def test_vmap_over_parameters_and_derivatives(x64):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, expected)
 
 
+def test_derivatives_through_convolutions(x64):
+  apply_fn, params, x, _ = CASES["convolution_transposed"]()
+  x = x[:2]
+  v = normal(5, 2, K)
+
+  def norm(params):
+    return jnp.sum(jnp.square(kernels.squared_gradient_norms(apply_fn, params, x, v)))
+
+  def norm_by_gradients(params):
+    gradient = jax.vmap(lambda one, u: jax.grad(lambda p: apply_fn(p, one[None])[0] @ u)(params))(x, v)
+    squares = sum(jnp.square(leaf).reshape(2, -1).sum(1) for leaf in jax.tree.leaves(gradient))
+    return jnp.sum(jnp.square(squares))
+
+  found, expected = jax.jit(jax.grad(norm))(params), jax.jit(jax.grad(norm_by_gradients))(params)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, expected)
+
+
 # --- Sizes
 
 
