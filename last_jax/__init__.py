@@ -4,7 +4,7 @@ A teacher steers a learner to target parameters by choosing, each iteration, the
 `teach`; the heart is `synthesize_labels`; `init`, `step` and `run` are the same machine in pieces.
 """
 
-from last_jax import constraints, data, devices, learners, losses, teachers, theory, training
+from last_jax import constraints, data, devices, kernels, learners, losses, teachers, theory, training
 from last_jax.base import (
   Certificate,
   Dataset,
@@ -20,6 +20,7 @@ from last_jax.base import (
   View,
 )
 from last_jax.io import load, save
+from last_jax.kernels import squared_gradient_norms, tangent_kernel, tangent_product, tangent_roads
 from last_jax.problem import Problem
 from last_jax.synthesis import synthesize_labels
 from last_jax.target import fit_target, unreachable_distance, unreachable_part
@@ -49,6 +50,7 @@ __all__ = [
   "devices",
   "fit_target",
   "init",
+  "kernels",
   "learners",
   "load",
   "load_policy",
@@ -60,8 +62,12 @@ __all__ = [
   "run",
   "save",
   "save_policy",
+  "squared_gradient_norms",
   "step",
   "synthesize_labels",
+  "tangent_kernel",
+  "tangent_product",
+  "tangent_roads",
   "teach",
   "teach_many",
   "teachers",

@@ -9,8 +9,9 @@ import last_jax as last
 
 ROOT = pathlib.Path(last.__file__).parent
 ORDER = [
-  "identity", "affine", "pool", "base", "io", "models", "checks", "devices", "margin", "losses", "optimizers",
-  "learners", "constraints", "quadratic", "linear", "scalar_map", "synthesis", "target", "problem", "proposals",
+  "identity", "affine", "kernels", "pool", "base", "io", "models", "checks", "devices", "margin", "losses",
+  "optimizers", "learners", "constraints", "quadratic", "linear", "scalar_map", "synthesis", "target", "problem",
+  "proposals",
   "teachers", "loop", "teaching", "training", "theory", "data", "tools", "reproduction", "launch",
 ]  # fmt: skip
 
