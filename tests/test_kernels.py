@@ -586,7 +586,7 @@ def test_quickly_in_float32(name):
 
 
 def test_equinox():
-  eqx = pytest.importorskip("equinox")
+  import equinox as eqx
 
   class Net(eqx.Module):
     conv: eqx.nn.Conv1d
@@ -615,7 +615,7 @@ def test_equinox():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_haiku():
-  hk = pytest.importorskip("haiku")
+  import haiku as hk
 
   def net(x):
     x = jax.nn.relu(hk.Conv2D(4, 3, stride=2)(x)).mean((1, 2))
