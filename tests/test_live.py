@@ -1,7 +1,5 @@
 """Live students: lessons for a student that is not simulated here, by NumPy and by PyTorch."""
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -149,32 +147,6 @@ def test_lessons_are_compiled_once(name):
       params = numpy_step("logistic", params, np.asarray(problem.pool.x)[lesson.index], np.asarray(lesson.label))
       state = last.observe(state, params)
   assert not programs.names
-
-
-def shortest(call, times=200):
-  """The shortest of several calls, in seconds."""
-  seconds = []
-  for _ in range(times):
-    start = time.perf_counter()
-    jax.block_until_ready(call())
-    seconds.append(time.perf_counter() - start)
-  return min(seconds)
-
-
-@pytest.mark.parametrize("name", ["sgd", "greedy", "imt"])
-def test_a_lesson_costs_microseconds_beyond_the_call_of_a_compiled_function(name):
-  """Measured: 40 to 60. The bound leaves room for busy machines, and none for tracing, which takes milliseconds."""
-  problem = make_problem("logistic")
-  teacher = make_teacher(name, problem)
-  state = last.init(KEY, problem, teacher)
-  with jax.debug_nans(False):  # Which looks at every result.
-    nothing = jax.jit(lambda state, problem, teacher: state)
-    nothing(state, problem, teacher), last.next_lesson(state, problem, teacher)
-    call = shortest(lambda: nothing(state, problem, teacher))
-    lesson = shortest(lambda: last.next_lesson(state, problem, teacher))
-    report = shortest(lambda: last.observe(state, state.params))
-  assert lesson - call < 400e-6
-  assert report < 400e-6
 
 
 def elsewhere(problem, seed):

@@ -12,7 +12,7 @@ from benchmarks import cases
 from benchmarks.baselines import BATCHED, C_LOOP, KINDS, PER_STUDENT, torch_mlp
 from benchmarks.cases import STRATEGIES
 from benchmarks.equality import ResultsDiffer
-from benchmarks.jobs import JOBS, mlp, sweeps, teaching, training, training_sweeps
+from benchmarks.jobs import JOBS, calls, mlp, sweeps, teaching, training, training_sweeps
 from benchmarks.records import Target
 from tests.benchmarks.measuring import QUICK, needs_compiler, needs_torch
 
@@ -52,6 +52,14 @@ def test_all_sides_teach_the_same(name):
     assert max(value for what, value in differences.items() if "float64" in what) < 1e-12
   assert compared[PER_STUDENT].timing.units == 2 * 20  # Students times steps.
   assert measured.ours.units == compared[C_LOOP].timing.units == 8 * 20
+
+
+def test_a_lesson_is_compared_with_an_empty_call():
+  (measured,) = measure("lesson")
+  (empty,) = measured.against
+  assert empty.kind == calls.EMPTY
+  assert measured.unit == "call"
+  assert measured.ours.units == empty.timing.units == 10
 
 
 @needs_torch
