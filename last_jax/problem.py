@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from last_jax import checks
 from last_jax.base import Array, Params, Pool
@@ -54,6 +55,8 @@ class Problem:
       check_learns_from(learner, test, "test")
     if target is not None:
       checks.check_params(learner, target, "target")
+      # NumPy arrays would be copied to the device in every call.
+      target = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf), target)
     if tolerance is not None:
       checks.check_positive("tolerance", tolerance)
       if target is None:

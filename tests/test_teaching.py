@@ -394,3 +394,10 @@ def test_a_zero_example_in_a_good_pool_is_harmless():
       zero = np.asarray(result.lessons.index)[:, 0] < 4
       truth = np.asarray(pool.y)[np.asarray(result.lessons.index)[:, 0]]
       np.testing.assert_array_equal(np.asarray(result.lessons.label)[zero, 0, 0], truth[zero])
+
+
+def test_a_target_of_numpy_arrays_is_on_the_device_once():
+  learner = last.learners.logistic(3, learning_rate=0.1)
+  target = {"weights": np.ones((3, 1), np.float32), "bias": np.zeros(1, np.float32)}
+  problem = last.Problem(learner, last.Pool(np.eye(3, dtype=np.float32), np.array([0, 1, 1])), target=target)
+  assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(problem.target))
