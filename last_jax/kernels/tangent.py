@@ -28,7 +28,7 @@ def tangent_kernel(
     x2: examples, [n2, ...]; by default x.
     weights: W, factors of the leaves: a pytree like `params`, or a prefix of it, with scalars or arrays of the leaf's
       shape.
-    diagonal: whether to return only the blocks of every example with itself, or with that of x2 in its place.
+    diagonal: whether to return only the blocks of every example with itself; then x2 must be None.
 
   Returns:
     [n, K, n2, K]; with `diagonal`, [n, K, K]. In float32 or wider.
@@ -111,7 +111,7 @@ def squared_gradient_norms(
 
 
 def tangent_roads(apply_fn: Apply, params: Params, x: Any) -> Any:
-  """Say for each leaf how `tangent_kernel` finds its part.
+  """Return, for each leaf, the name of the road by which `tangent_kernel` finds its part.
 
   Args:
     apply_fn: see `tangent_kernel`.
