@@ -29,11 +29,13 @@ def _forward(equation: Any, inputs: Array, kernel: Array) -> tuple[Array, tuple[
   return _convolve(equation, inputs, kernel), (inputs, kernel)
 
 
-def _backward(equation: Any, kept: tuple[Array, Array], errors: Array) -> tuple[Array, Array]:
-  inputs, kernel = kept
+def _backward(equation: Any, saved: tuple[Array, Array], errors: Array) -> tuple[Array, Array]:
+  inputs, kernel = saved
 
   def transposed(errors: Array, kernel: Array) -> Array:
-    linear = lambda value: equation.primitive.bind(value, kernel, **equation.params)  # noqa: E731
+    def linear(value: Array) -> Array:
+      return equation.primitive.bind(value, kernel, **equation.params)
+
     return jax.linear_transpose(linear, jax.ShapeDtypeStruct(inputs.shape, inputs.dtype))(errors)[0]
 
   closed = jax.make_jaxpr(transposed)(errors, kernel)

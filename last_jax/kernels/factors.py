@@ -21,7 +21,7 @@ from jax import lax
 
 Array = jax.Array
 _SMALL = 2**16  # Arrays of this many entries are not divided.
-_PAIRS = 2  # An operation on pairs of positions takes so many times as long as one of a large product of matrices.
+_PAIRS = 2  # Time of an operation on pairs of positions, relative to one of a large product of matrices.
 
 
 def _static(**settings: Any) -> Any:
