@@ -141,6 +141,7 @@ def test_lessons_are_compiled_once(name):
   params = jax.tree.map(np.asarray, problem.learner.init(jax.random.key(1)))
   state = last.init(KEY, problem, teacher, params)
   lesson, state = last.next_lesson(state, problem, teacher)
+  state = last.observe(state, params)
   with counted() as programs:
     for _ in range(50):
       lesson, state = last.next_lesson(state, problem, teacher)
