@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from last_jax.identity import Static
-from last_jax.kernels import arrangement, factors, places, remainder
+from last_jax.kernels import arrangement, factors, places, remainder, width
 from last_jax.kernels.factors import Factor, Layer
 from last_jax.kernels.places import Path, Place
 from last_jax.kernels.remainder import Remainder
@@ -222,8 +222,10 @@ def factored_gradients(
   rest = None
   if found.remainder:
     rows = jnp.broadcast_to(rows, (number, *rows.shape[-2:]))
+    params = jax.tree.unflatten(jax.tree.structure(params), leaves)
+    params, x = width.in_float32(apply_fn, params, jax.tree.unflatten(jax.tree.structure(x), examples))
     rest = Remainder(
-      tuple(leaves), x, rows, tuple(factor_of[index] for index in found.remainder), Static(apply_fn),
+      tuple(jax.tree.leaves(params)), x, rows, tuple(factor_of[index] for index in found.remainder), Static(apply_fn),
       jax.tree.structure(params), tuple(found.remainder),
     )  # fmt: skip
   return Gradients(tuple(layers), tuple(small), rest)

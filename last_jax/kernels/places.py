@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core
 
-from last_jax.kernels.convolution import convolve
+from last_jax.kernels.convolution import bind, convolve
 
 Path = tuple[int, ...]  # The positions of an equation and of those around it, outermost first.
 
@@ -297,10 +297,7 @@ def _evaluate(
 def _bind(equation: Any, operands: list[Any]) -> list[Any]:
   if equation.primitive.name == "conv_general_dilated" and equation.params["feature_group_count"] == 1:
     return [convolve(equation, *operands)]
-  found = equation.primitive.get_bind_params(equation.params)
-  functions, params = found if isinstance(found, tuple) else ((), found)  # Older versions of JAX return a pair.
-  outputs = equation.primitive.bind(*functions, *operands, **params)
-  return list(outputs) if equation.primitive.multiple_results else [outputs]
+  return bind(equation, operands)
 
 
 def _evaluate_call(

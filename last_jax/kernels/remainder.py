@@ -68,8 +68,8 @@ def inner_products(remainder: Remainder, other: Remainder) -> Array:
   def row(index: Array) -> Array:  # -> [n2, R2]
     example, output = index // outputs, index % outputs
     x = jax.tree.map(lambda value: value[example][None], remainder.x)
-    _, pull = jax.vjp(lambda chosen: remainder.outputs(chosen, x), remainder.chosen)
-    (gradient,) = pull(remainder.cotangents[example, output][None])
+    value, pull = jax.vjp(lambda chosen: remainder.outputs(chosen, x), remainder.chosen)
+    (gradient,) = pull(remainder.cotangents[example, output][None].astype(value.dtype))
     direction = remainder.weighted(gradient)
     _, change = jax.jvp(lambda chosen: other.outputs(chosen, other.x), (other.chosen,), (direction,))
     return _dot(change, other.cotangents)
@@ -84,10 +84,10 @@ def own_inner_products(remainder: Remainder) -> Array:
 
   def one(pair: tuple[Any, Array]) -> Array:  # -> [R, R]
     x, cotangents = jax.tree.map(lambda value: value[None], pair[0]), pair[1]
-    _, pull = jax.vjp(lambda chosen: remainder.outputs(chosen, x)[0], remainder.chosen)
+    value, pull = jax.vjp(lambda chosen: remainder.outputs(chosen, x)[0], remainder.chosen)
 
     def row(cotangent: Array) -> Array:
-      direction = remainder.weighted(*pull(cotangent))
+      direction = remainder.weighted(*pull(cotangent.astype(value.dtype)))
       _, change = jax.jvp(lambda chosen: remainder.outputs(chosen, x), (remainder.chosen,), (direction,))
       return _dot(change[0], cotangents)
 

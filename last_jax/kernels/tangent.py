@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from last_jax.kernels import gradients
+from last_jax.kernels import gradients, width
 
 Array = jax.Array
 Params = Any
@@ -54,8 +54,10 @@ def tangent_product(apply_fn: Apply, params: Params, x: Any, v: Array, x2: Any =
     weights: see `tangent_kernel`.
 
   Returns:
-    [n, K].
+    [n, K], in float32 or wider.
   """
+  x2 = x if x2 is None else x2
+  params, x, x2 = width.in_float32(apply_fn, params, x, x2)
   leaves, structure = jax.tree.flatten(params)
   floating = [index for index, leaf in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating)]
   factors = gradients.leaf_weights(weights, params, [jnp.asarray(leaf) for leaf in leaves])
@@ -67,12 +69,13 @@ def tangent_product(apply_fn: Apply, params: Params, x: Any, v: Array, x2: Any =
     return apply_fn(jax.tree.unflatten(structure, every), x)
 
   chosen = [jnp.asarray(leaves[index]) for index in floating]
-  value, pull = jax.vjp(lambda chosen: outputs(chosen, x if x2 is None else x2), chosen)
+  value, pull = jax.vjp(lambda chosen: outputs(chosen, x2), chosen)
   (direction,) = pull(v.astype(value.dtype))
   for place, index in enumerate(floating):
     if (weight := factors[index]) is not None:
       direction[place] = (weight * direction[place]).astype(direction[place].dtype)
-  return jax.jvp(lambda chosen: outputs(chosen, x), (chosen,), (direction,))[1]
+  _, product = jax.jvp(lambda chosen: outputs(chosen, x), (chosen,), (direction,))
+  return product.astype(jnp.promote_types(product.dtype, jnp.float32))
 
 
 def squared_gradient_norms(
