@@ -46,7 +46,7 @@ class Lesson(NamedTuple):
   """
 
   index: Array  # type: ignore[assignment]  # [m]. (Shadows tuple.index, on purpose.)
-  label: Array  # [m, K]
+  label: Array  # [m, K]; [m, T, K] for learners with outputs for each token.
 
 
 Lessons = Lesson
@@ -61,8 +61,12 @@ class Certificate:
     residual: `[]` relative optimality residual, 0 for closed forms and enumeration; see `quadratic.py`.
     iterations: `[]` of the solver, 0 for closed forms.
     miss: `[]` distance between w+ and the point that the teacher steers to; only of theorem teachers.
-    exact: whether the labels are a global optimum, up to `residual`.
+    exact: whether the labels are known to be a global optimum, up to `residual`, before they are computed. Where not,
+      a `gap` of 0, to rounding, still shows that they are.
     road: how they were found, as "closed form".
+    gap: `[]` G at the labels less a lower bound of G over the set, as a share of G at the ground truth (moved into the
+      set) less that bound; at most 1, and 0, to rounding, only where the labels are a global optimum. Of local optima
+      of sparse labels, `constraints.simplex(max_nonzero=k)`, where steps are affine in the label; None otherwise.
   """
 
   residual: Array
@@ -70,6 +74,7 @@ class Certificate:
   miss: Array | None = None
   exact: bool = dataclasses.field(default=True, metadata=STATIC)
   road: str = dataclasses.field(default="closed form", metadata=STATIC)
+  gap: Array | None = None
 
 
 class Info(NamedTuple):
@@ -128,7 +133,7 @@ class View(NamedTuple):
 
   @property
   def truth(self) -> Array:
-    """The pool's labels, `[n, K]`."""
+    """The pool's labels, `[n, K]` or `[n, T, K]`."""
     return self.problem.truth
 
   @property
@@ -277,7 +282,7 @@ class Result(NamedTuple):
 
   @property
   def lessons(self) -> Lesson | None:
-    """The curriculum, index `[steps, m]` and label `[steps, m, K]`, when asked for."""
+    """The curriculum, index `[steps, m]` and label `[steps, m, K]` (or `[steps, m, T, K]`), when asked for."""
     return self.records.lessons
 
   @property

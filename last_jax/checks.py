@@ -96,20 +96,28 @@ def check_inputs(learner: Any, x: Any, name: str) -> None:
 
 
 def check_labels(learner: Any, x: Any, y: Any, name: str) -> None:
-  """Raise unless `y` holds labels of `x` for this learner: ids `[m]`, real targets `[m]` or vectors `[m, K]`."""
-  num_outputs = learner.num_outputs(x)
+  """Raise unless `y` holds labels of `x` for this learner: ids `[m]`, real targets `[m]` or vectors `[m, K]`.
+
+  For a learner with outputs for each token likewise, `[m, T]` or `[m, T, K]`.
+  """
+  *tokens, num_outputs = learner.output_shape(x)
   classes = len(learner.loss.class_labels(num_outputs))
   if y.shape[0] != x.shape[0]:
     raise ValueError(f"{name} holds {y.shape[0]} labels for {x.shape[0]} examples")
-  if y.ndim == 2 and y.shape[1] != num_outputs:
-    raise ValueError(f"{name} holds label vectors of length {y.shape[1]}, but the learner has {num_outputs} outputs")
-  if y.ndim == 2:
+  if y.ndim not in (1 + len(tokens), 2 + len(tokens)) or list(y.shape[1 : 1 + len(tokens)]) != tokens:
+    sizes = ", ".join(map(str, ["n", *tokens]))
+    raise ValueError(
+      f"{name} must have shape [{sizes}] or [{sizes}, {num_outputs}] for this learner, but it has shape {y.shape}"
+    )
+  if y.ndim == 2 + len(tokens):
+    if y.shape[-1] != num_outputs:
+      raise ValueError(f"{name} holds label vectors of length {y.shape[-1]}, but the learner has {num_outputs} outputs")
     return
   if jnp.issubdtype(y.dtype, jnp.floating):
     if num_outputs > 1:
       raise ValueError(
         f"{name} holds real numbers, but the learner has {num_outputs} outputs: "
-        f"give class ids (integers) or label vectors of shape [n, {num_outputs}]"
+        f"give class ids (integers) or label vectors of shape [{', '.join(map(str, ['n', *tokens, num_outputs]))}]"
       )
     return
   if is_concrete(y) and (learner.loss.classification or num_outputs > 1):
@@ -121,7 +129,7 @@ def check_labels(learner: Any, x: Any, y: Any, name: str) -> None:
       )
 
 
-def check_two_classes(learner: Any, y: Any, name: str) -> None:
+def check_two_classes(learner: Any, x: Any, y: Any, name: str) -> None:
   """Raise if all labels of a classification pool are equal: there is then nothing to tell apart.
 
   Soft labels may differ although they favour the same class.
@@ -129,6 +137,8 @@ def check_two_classes(learner: Any, y: Any, name: str) -> None:
   if not learner.loss.classification or not is_concrete(y):
     return
   values = np.asarray(y)
+  tokens = len(learner.output_shape(x)) - 1
+  values = values.reshape(-1, *values.shape[1 + tokens :])
   if (values == values[:1]).all():
     raise ValueError(f"{name} holds one class only: every label is {values[0]}, but a classifier needs at least two")
 

@@ -12,7 +12,8 @@ Compared by identity, because structure says too little or costs too much:
 - modules, classes, methods as attributes of their class, functions of another module, and wrapped functions (`jax.jit`,
   `jax.custom_jvp`). Attributes that code reads from a module or class, as `config.scale`, are compared by value;
 - any other object, which may change in place. A function that reaches one is itself compared by identity, as JAX does:
-  made again, it compiles again. Give such an object value equality (a frozen dataclass) to avoid that.
+  made again, it compiles again, and learners warn of it (`remade.py`). Give such an object value equality (a frozen
+  dataclass) to avoid that.
 
 Contents are read once, when the function is first compared. Changing them in place afterwards has no effect on programs
 that are already compiled: make the function again.
@@ -150,8 +151,8 @@ def key_of(value: Any) -> Hashable:
   return _Walk().key(value)
 
 
-class _Identity:
-  """An object compared by identity. The reference keeps its id from being used again."""
+class Identity:
+  """An object compared by identity, as part of a key. The reference keeps its id from being used again."""
 
   __slots__ = ("value",)
 
@@ -159,7 +160,7 @@ class _Identity:
     self.value = value
 
   def __eq__(self, other: object) -> bool:
-    return isinstance(other, _Identity) and self.value is other.value
+    return isinstance(other, Identity) and self.value is other.value
 
   def __hash__(self) -> int:
     return id(self.value)
@@ -189,12 +190,12 @@ class _Walk:
       return self.key(value.value)
     if kind is types.FunctionType:
       if self._is_imported(value):
-        return _Identity(value)
+        return Identity(value)
       return self._inside(value, value.__globals__, self._function)
     if isinstance(value, functools.partial):
       return self._inside(value, None, lambda f: (kind, self._all((f.func, f.args, f.keywords))))
     if kind is types.MethodType:
-      return kind, _Identity(value.__func__), self.key(value.__self__)
+      return kind, Identity(value.__func__), self.key(value.__self__)
     if kind in (tuple, list) or (isinstance(value, tuple) and hasattr(value, "_fields")):
       return kind, self._all(value)
     if kind is dict:
@@ -218,7 +219,7 @@ class _Walk:
       if len(self.scopes) > 1:
         raise
       self.seen = dict(list(self.seen.items())[:count])  # Nothing of this function is part of the key.
-      return _Identity(value)
+      return Identity(value)
     finally:
       self.scopes.pop()
 
@@ -235,7 +236,7 @@ class _Walk:
     return (
       types.FunctionType,
       function.__code__,
-      _Identity(function.__globals__),
+      Identity(function.__globals__),
       self._all((function.__defaults__, function.__kwdefaults__)),
       tuple(map(self._cell, cells.values())),
       tuple(self._read(function.__globals__, cells, *names) for names in _reads(function.__code__)),
@@ -261,14 +262,14 @@ class _Walk:
       return ()  # A builtin, or a variable of an enclosing function that runs later.
     if not attributes or not isinstance(value, (types.ModuleType, type)):
       return () if name in cells else self.key(value)
-    owner = _Identity(value)
+    owner = Identity(value)
     for attribute in attributes:
       if isinstance(value, (types.ModuleType, type)):
         value = inspect.getattr_static(value, attribute, None)  # Runs no code of the owner.
     try:
-      return owner, _Identity(value) if callable(value) else self.key(value)
+      return owner, Identity(value) if callable(value) else self.key(value)
     except _MayChangeError:
-      return owner, _Identity(value)
+      return owner, Identity(value)
 
   def _array(self, value: Any) -> Hashable:
     """The key of a small array of numbers; None for anything else."""
@@ -293,7 +294,7 @@ class _Walk:
       else:
         return kind, value
     if not self.scopes or kind is object or isinstance(value, _FIXED) or hasattr(value, "__wrapped__"):
-      return _Identity(value)
+      return Identity(value)
     raise _MayChangeError
 
 

@@ -1,132 +1,18 @@
-"""Learners: a model, a loss and an optimizer. One iteration of a student is `step`:
+"""Learners to choose from: linear ones, networks of our own, and networks of other libraries or of plain functions."""
 
-w+ = w - eta (grad_w loss(f(w, x), y) + lambda w)          lambda is not applied to biases
-"""
-
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import optax
 
-from last_jax import checks, identity, losses, models
-from last_jax.base import STATIC, Array, Key, Params, Pool, Student
-from last_jax.optimizers import Optax, Sgd, as_float, from_optax
+from last_jax import checks, losses, models, modules, remade
+from last_jax.base import Array, Key, Params
+from last_jax.learner import Learner, build, check_learns_from
 
-
-def _decayed(leaf: Array) -> bool:
-  return leaf.ndim > 1  # Biases and scales, of one dimension, are left alone.
-
-
-@identity.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Learner:
-  """A model, a loss and an optimizer, as a pytree.
-
-  Numbers are leaves and functions are static, compared by structure: learners that differ in their numbers only, and
-  learners that are made again, share compiled programs.
-  """
-
-  model: models.Model = dataclasses.field(metadata=STATIC)
-  loss: losses.Loss = dataclasses.field(metadata=STATIC)
-  optimizer: Sgd | Optax
-  weight_decay: Array | float | None  # None: no decay, and nothing is computed for it.
-
-  def init(self, key: Key) -> Params:
-    """Return random parameters."""
-    return self.model.init(key)
-
-  def apply(self, params: Params, x: Array) -> Array:
-    """Return outputs z = f(w, x), `[m, ...] -> [m, K]`."""
-    checks.check_inputs(self, x, "x")
-    return self.model.apply(params, x)
-
-  def start(self, params: Params) -> Student:
-    """Return a student with these parameters, before its first step."""
-    return Student(params, self.optimizer.init(params))
-
-  def step(self, student: Student, x: Array, labels: Array) -> Student:
-    """Take one iteration on the batch `x [m, ...]`, `labels [m, K]`."""
-    gradient = jax.grad(self.mean_loss)(student.params, x, labels)
-    return self.update(student, gradient)
-
-  def update(self, student: Student, gradient: Params) -> Student:
-    """Take one optimizer step for this gradient of the batch's mean loss."""
-    if self.weight_decay is not None:
-      gradient = jax.tree.map(lambda g, w: g + self.weight_decay * w if _decayed(w) else g, gradient, student.params)
-    updates, opt_state = self.optimizer.update(gradient, student.opt_state, student.params)
-    return Student(optax.apply_updates(student.params, updates), opt_state)
-
-  def mean_loss(self, params: Params, x: Array, labels: Array) -> Array:
-    """Return the batch's mean loss without weight decay, `[]`, for `x [m, ...]` and `labels [m, K]`."""
-    outputs = self.apply(params, x)
-    if jnp.shape(labels) != outputs.shape:
-      raise ValueError(f"labels must have shape {list(outputs.shape)}, but they have shape {list(jnp.shape(labels))}")
-    return jnp.mean(jax.vmap(self.loss)(outputs, labels))
-
-  def objective(self, params: Params, x: Array, labels: Array) -> Array:
-    """Return the mean loss plus (weight decay / 2) ||w||^2, `[]`: the function that `fit_target` minimises."""
-    value = self.mean_loss(params, x, labels)
-    if self.weight_decay is None:
-      return value
-    decayed = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(params) if _decayed(leaf)]
-    return value + 0.5 * self.weight_decay * sum(decayed)
-
-  def accuracy(self, params: Params, x: Array, labels: Array) -> Array:
-    """Return the share of examples that are classified correctly, `[]`."""
-    outputs = self.apply(params, x)
-    if outputs.shape[1] == 1:
-      return jnp.mean((outputs > 0) == (labels > 0.5 * (self.loss.low + self.loss.high)))
-    return jnp.mean(jnp.argmax(outputs, 1) == jnp.argmax(labels, 1))
-
-  def num_outputs(self, x: Array) -> int:
-    """Return K, for inputs shaped like `x [n, ...]`."""
-    return models.count_outputs(self.model, x.shape[1:], x.dtype)
-
-  def encode(self, x: Array, y: Array) -> Array:
-    """Return labels as vectors `[n, K]`, from class ids `[n]`, real targets `[n]` or label vectors `[n, K]`."""
-    num_outputs, dtype = self.num_outputs(x), x.dtype
-    if y.ndim == 2:
-      return y.astype(dtype)
-    if jnp.issubdtype(y.dtype, jnp.floating) or (num_outputs == 1 and not self.loss.classification):
-      return y.astype(dtype)[:, None]
-    return jnp.asarray(self.loss.class_labels(num_outputs), dtype)[y.astype(int)]
-
-  @property
-  def is_linear(self) -> bool:
-    """Whether closed forms apply: outputs are linear in w, and the step has one scalar rate."""
-    return isinstance(self.model, models.Linear) and isinstance(self.optimizer, Sgd)
-
-
-def _build(
-  model: models.Model,
-  loss: losses.Loss,
-  learning_rate: Any,
-  momentum: Any,
-  nesterov: bool,
-  weight_decay: Any,
-  optimizer: optax.GradientTransformation | None,
-) -> Learner:
-  checks.check_not_negative("weight_decay", weight_decay)
-  decay = None if isinstance(weight_decay, (int, float)) and weight_decay == 0 else as_float(weight_decay)
-  if optimizer is not None:
-    if learning_rate is not None or momentum is not None or nesterov:
-      raise ValueError("give either an optimizer or learning_rate, momentum and nesterov, not both")
-    if not hasattr(optimizer, "init") or not hasattr(optimizer, "update"):
-      raise TypeError(f"optimizer must be an optax transformation, but it is a {type(optimizer).__name__}")
-    return Learner(model, loss, from_optax(optimizer), decay)
-  if learning_rate is None:
-    raise ValueError("learning_rate is missing: give a positive number, a schedule, or an optimizer")
-  if nesterov and momentum is None:
-    raise ValueError("nesterov=True needs momentum, a number between 0 and 1")
-  if momentum is not None:
-    checks.check_between("momentum", momentum, 0.0, 1.0)
-  if callable(learning_rate):
-    return Learner(model, loss, Sgd(None, as_float(momentum), nesterov, learning_rate), decay)
-  checks.check_positive("learning_rate", learning_rate)
-  return Learner(model, loss, Sgd(as_float(learning_rate), as_float(momentum), nesterov), decay)
+__all__ = [
+  "Learner", "check_learns_from", "from_apply", "from_equinox", "from_flax", "least_squares", "logistic", "mlp",
+  "softmax",
+]  # fmt: skip
 
 
 def least_squares(
@@ -156,7 +42,7 @@ def least_squares(
   checks.check_count("num_features", num_features)
   checks.check_count("num_outputs", num_outputs)
   model = models.Linear(int(num_features), int(num_outputs), bool(bias))
-  return _build(model, losses.squared_error, learning_rate, momentum, nesterov, weight_decay, optimizer)
+  return build(model, losses.squared_error, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
 def logistic(
@@ -180,7 +66,7 @@ def logistic(
   forms = {"cross_entropy": losses.sigmoid_cross_entropy, "margin": losses.margin_logistic}
   loss = forms[checks.check_name("form", form, forms)]
   model = models.Linear(int(num_features), 1, bool(bias))
-  return _build(model, loss, learning_rate, momentum, nesterov, weight_decay, optimizer)
+  return build(model, loss, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
 def softmax(
@@ -202,7 +88,7 @@ def softmax(
   checks.check_count("num_features", num_features)
   checks.check_count("num_classes", num_classes, least=2)
   model = models.Linear(int(num_features), int(num_classes), bool(bias))
-  return _build(model, losses.softmax_cross_entropy, learning_rate, momentum, nesterov, weight_decay, optimizer)
+  return build(model, losses.softmax_cross_entropy, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
 def mlp(
@@ -233,10 +119,12 @@ def mlp(
     checks.check_name("activation", activation, models.ACTIVATIONS)
   elif not callable(activation):
     raise TypeError(f"activation must be a name or a function, but it is a {type(activation).__name__}")
+  else:
+    remade.warn_if_remade("activation", activation)
   default = losses.sigmoid_cross_entropy if widths[-1] == 1 else losses.softmax_cross_entropy
   chosen = default if loss is None else losses.as_loss(loss)
   model = models.Mlp(tuple(map(int, widths)), activation, bool(bias))
-  return _build(model, chosen, learning_rate, momentum, nesterov, weight_decay, optimizer)
+  return build(model, chosen, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
 def from_apply(
@@ -250,13 +138,14 @@ def from_apply(
   momentum: Any = None,
   nesterov: bool = False,
 ) -> Learner:
-  """A learner from any model: a Flax module, an Equinox one, plain functions.
+  """A learner from any model, as plain functions. See also `from_flax` and `from_equinox`.
 
   Functions with equal code and equal contents of their closures share compiled programs: see `last_jax.identity`.
 
   Args:
     init_fn: `key -> params`, any pytree of floating point arrays.
-    apply_fn: `(params, x [m, ...]) -> outputs [m, K]`. Examples must not influence each other (no batch statistics).
+    apply_fn: `(params, x [m, ...]) -> outputs [m, K]`, or `[m, T, K]` for models with an output, and a label, for each
+      token. Examples must not influence each other (no batch statistics). Inputs are floats: convert token ids.
     loss: a name ("softmax_cross_entropy", ...), a function `(outputs [K], label [K]) -> []`, or a `losses.Loss`. If its
       gradient is affine in the label, greedy labels are exact; otherwise they are searched for numerically.
     optimizer: any optax transformation. If its step is affine in the gradient (SGD, momentum, weight decay), greedy
@@ -269,15 +158,70 @@ def from_apply(
   for name, function in (("init_fn", init_fn), ("apply_fn", apply_fn)):
     if not callable(function):
       raise TypeError(f"{name} must be a function, but it is a {type(function).__name__}")
+    remade.warn_if_remade(name, function)
   model = models.Custom(init_fn, apply_fn)
-  return _build(model, losses.as_loss(loss), learning_rate, momentum, nesterov, weight_decay, optimizer)
+  return build(model, losses.as_loss(loss), learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
-def check_learns_from(learner: Any, pool: Any, name: str = "pool") -> None:
-  """Raise an error that names the argument, unless `learner` can be taught from `pool`."""
-  if not isinstance(learner, Learner):
-    raise TypeError(f"learner must come from last_jax.learners, but it is a {type(learner).__name__}")
-  if not isinstance(pool, Pool):
-    raise TypeError(f"{name} must be a last_jax.Pool, but it is a {type(pool).__name__}")
-  checks.check_inputs(learner, pool.x, f"{name}.x")
-  checks.check_labels(learner, pool.x, pool.y, f"{name}.y")
+def from_flax(
+  module: Any,
+  x: Array,
+  *,
+  loss: Any,
+  variables: Any = None,
+  optimizer: optax.GradientTransformation | None = None,
+  learning_rate: Any = None,
+  weight_decay: Any = 0.0,
+  momentum: Any = None,
+  nesterov: bool = False,
+) -> Learner:
+  """A learner from a Flax module; settings other than these as in `from_apply`.
+
+  The module is evaluated as after training: batch statistics, and all other variables that are no parameters, stay as
+  they are, and dropout is off. (Arguments of its call named train, training or is_training are False, deterministic or
+  use_running_average True; an nnx module is copied, and its copy set to `eval()`.)
+
+  Args:
+    module: a linen module, whose parameters are `module.init(key, x)["params"]`. Or an nnx module: `learner.init`
+      returns its own parameters, whatever the key. Or a function `rngs -> nnx module`, as `lambda rngs: Net(rngs=rngs)`
+      or `functools.partial(Net, 10)`: `learner.init(key)` then makes random parameters. Those of nnx are a dict:
+      `nnx.update(module, params)` puts them into a module.
+    x: a batch of inputs `[m, ...]`, as `x[:1]`. If they are integers, as token ids, inputs are converted to integers.
+    loss: as for `from_apply`; acts on outputs `[K]`, also if there are some for each token.
+    variables: of a linen module, trained: the collections besides "params", such as "batch_stats". Those of
+      `module.init(jax.random.key(0), x)` unless given.
+  """
+  model, constants = modules.linen_or_nnx(module, x, variables)
+  models.output_shape(model, x.shape[1:], x.dtype)  # Errors in the module are raised here.
+  return build(model, losses.as_loss(loss), learning_rate, momentum, nesterov, weight_decay, optimizer, constants)
+
+
+def from_equinox(
+  model: Any,
+  x: Array | None = None,
+  *,
+  loss: Any,
+  optimizer: optax.GradientTransformation | None = None,
+  learning_rate: Any = None,
+  weight_decay: Any = 0.0,
+  momentum: Any = None,
+  nesterov: bool = False,
+) -> Learner:
+  """A learner from an Equinox module of one example, which is mapped over batches; other settings as in `from_apply`.
+
+  The module is evaluated in `eqx.nn.inference_mode`: its `eqx.nn.State`, such as batch statistics, stays as it is, and
+  dropout is off.
+
+  Args:
+    model: a module, or (module, state): `learner.init` returns its own parameters, whatever the key. Or a function of
+      a key that returns either, as `lambda key: Net(key=key)` or `eqx.nn.make_with_state(Net)`: `learner.init(key)`
+      then makes random parameters. Parameters are `eqx.filter(model, eqx.is_inexact_array)`; `eqx.combine(params,
+      model)` puts them into a module.
+    x: a batch of inputs `[m, ...]`, as `x[:1]`. If they are integers, as token ids, inputs are converted to integers.
+      Needed for such modules only.
+    loss: as for `from_apply`; acts on outputs `[K]`, also if there are some for each token.
+  """
+  network, constants = modules.equinox(model, x)
+  if x is not None:
+    models.output_shape(network, x.shape[1:], x.dtype)  # Errors in the module are raised here.
+  return build(network, losses.as_loss(loss), learning_rate, momentum, nesterov, weight_decay, optimizer, constants)

@@ -19,6 +19,11 @@ from last_jax.base import Array
 from last_jax.models import check_returned
 
 
+def rows(values: Array) -> Array:
+  """Return outputs or labels `[..., K]` as rows `[m, K]`, each of which has a loss of its own."""
+  return values if jnp.ndim(values) == 2 else jnp.reshape(values, (-1, jnp.shape(values)[-1]))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Loss(identity.Structural):
   """A loss of one example, as a static description. Losses are equal if all but their names have equal structure.
@@ -58,18 +63,23 @@ class Loss(identity.Structural):
     return jnp.asarray(self.class_labels(labels.shape[-1]), labels.dtype)
 
   def nearest_class_labels(self, labels: Array) -> Array:
-    """Return for each of `labels [m, K]` the nearest class label (the first of several), `[m, K]`."""
-    class_labels = self.class_labels_like(labels)
-    gaps = jnp.sum((labels[:, None] - class_labels[None]) ** 2, -1)  # [m, C]
-    return class_labels[jnp.argmin(gaps, 1)]
+    """Return for each of `labels [..., K]` the nearest class label (the first of several), `[..., K]`."""
+    class_labels, flat = self.class_labels_like(labels), rows(labels)
+    gaps = jnp.sum((flat[:, None] - class_labels[None]) ** 2, -1)  # [m, C]
+    return class_labels[jnp.argmin(gaps, 1)].reshape(labels.shape)
+
+  @property
+  def ignores_common_shift(self) -> bool:
+    """Whether the same number added to all outputs changes nothing, as for softmax."""
+    return self.isotropic == "on_simplex"
 
   def predict_all(self, outputs: Array) -> Array:
-    """Return the labels that the learner itself would give, `[m, K] -> [m, K]`."""
+    """Return the labels that the learner itself would give, `[..., K] -> [..., K]`."""
     predict = self.predict
     if predict is None:
       raise ValueError(f"the loss {self.name} does not say what it predicts: give `predict` to its losses.Loss")
     name = f"predict of the loss {self.name}"
-    return jax.vmap(lambda z: check_returned(name, predict(z), z.shape))(outputs)
+    return jax.vmap(lambda z: check_returned(name, predict(z), z.shape))(rows(outputs)).reshape(outputs.shape)
 
   def output_gradient(self, outputs: Array, label: Array) -> Array:
     """Return u, the gradient of the loss in the outputs: `[K], [K] -> [K]`."""
@@ -137,6 +147,11 @@ margin_logistic = Loss(
 )
 
 _NAMED = {loss.name: loss for loss in (squared_error, sigmoid_cross_entropy, softmax_cross_entropy, margin_logistic)}
+
+
+def is_known(loss: Any) -> bool:
+  """Whether it is one of this module's losses."""
+  return any(loss is known for known in _NAMED.values())
 
 
 def as_loss(loss: Loss | str | Callable[..., Any]) -> Loss:

@@ -42,11 +42,38 @@ class Sgd:
 
   def rate(self, state: Any) -> Array | float:
     """Return how far one unit of gradient moves the parameters in the next step, `[]`."""
-    rate: Any = self.learning_rate
-    if self.schedule is not None:
-      value = check_returned("the schedule of learning_rate", self.schedule(optax.tree.get(state, "count")), ())
-      rate = jnp.asarray(value, float)  # Some of optax's schedules return float32 where float64 is enabled.
+    rate = self._learning_rate(state)
     return rate * (1 + self.momentum) if self.nesterov and self.momentum is not None else rate
+
+  def _learning_rate(self, state: Any, ahead: int = 0) -> Any:
+    """Return the learning rate of the next step, or of one further ahead: `[]`."""
+    if self.schedule is None:
+      return self.learning_rate
+    value = check_returned("the schedule of learning_rate", self.schedule(optax.tree.get(state, "count") + ahead), ())
+    return jnp.asarray(value, float)  # Some of optax's schedules return float32 where float64 is enabled.
+
+  def coast(self, params: Params, state: Any) -> Params:
+    """Return where the parameters come to rest if no further gradient arrives.
+
+    The velocity v shrinks by mu in each step: heavy ball moves by -eta (mu + mu^2 + ...) v, Nesterov's SGD by mu times
+    that.
+    """
+    if self.momentum is None:
+      return params
+    distance = self._coasting(self._learning_rate(state))
+    return jax.tree.map(lambda w, v: w - (distance * v).astype(w.dtype), params, optax.tree.get(state, "trace"))
+
+  def coasting_rate(self, state: Any) -> Array | float:
+    """Return how far one unit of gradient in the next step moves the point where the parameters come to rest, `[]`."""
+    if self.momentum is None:
+      return self.rate(state)
+    return self.rate(state) + self._coasting(self._learning_rate(state, ahead=1))
+
+  def _coasting(self, rate: Any) -> Any:
+    """Return how far one unit of velocity carries the parameters after this step, `[]`."""
+    assert self.momentum is not None, "there is no velocity"
+    distance = rate * self.momentum / (1 - self.momentum)
+    return distance * self.momentum if self.nesterov else distance
 
   def is_affine(self, params: Params) -> bool:
     """Return True: see the class."""

@@ -24,8 +24,9 @@ class Pool:
   """The examples that a teacher may show, checked once on construction.
 
   Attributes:
-    x: `[n, ...]` inputs; integers become floats.
-    y: `[n]` class ids (integers), `[n]` real targets (floats), or `[n, K]` label vectors (floats).
+    x: `[n, ...]` inputs; integers become floats. Those of 16 bits stay so: labels and sums are in float32.
+    y: `[n]` class ids (integers), `[n]` real targets (floats), or `[n, K]` label vectors (floats). For learners with
+      outputs for each of T tokens, likewise `[n, T]` or `[n, T, K]`.
   """
 
   x: jax.Array
@@ -77,8 +78,8 @@ def _as_numbers(name: str, value: Any, as_float: bool = False) -> Any:
 def _check_shapes(x: Any, y: Any) -> None:
   if x.ndim < 2:
     raise ValueError(f"pool x must have shape [n, features...], but its shape is {x.shape}")
-  if y.ndim not in (1, 2):
-    raise ValueError(f"pool y must have shape [n] or [n, K], but its shape is {y.shape}")
+  if y.ndim not in (1, 2, 3):
+    raise ValueError(f"pool y must have shape [n], [n, K] or, for tokens, [n, T] or [n, T, K], but it is {y.shape}")
   if x.shape[0] != y.shape[0]:
     raise ValueError(f"pool x holds {x.shape[0]} examples but y holds {y.shape[0]} labels: the numbers must be equal")
   if 0 in x.shape or 0 in y.shape:

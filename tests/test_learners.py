@@ -260,9 +260,9 @@ def custom(
     (
       lambda: custom(lambda params, x: jnp.sum(x @ params)),
       ValueError,
-      r"apply_fn must return a floating point array of shape \[4\] or \[4, K\], but it returned float32 of shape \[\]",
+      r"apply_fn must return .* of shape \[4\] or \[4, K\] or \[4, T, K\], but it returned float32 of shape \[\]",
     ),
-    (lambda: custom(lambda params, x: (x @ params)[:, :, None]), ValueError, r"apply_fn .* shape \[4, 2, 1\]"),
+    (lambda: custom(lambda params, x: (x @ params)[:, :, None, None]), ValueError, r"apply_fn .* \[4, 2, 1, 1\]"),
     (lambda: custom(lambda params, x: (x @ params)[:3]), ValueError, r"apply_fn .* returned float32 of shape \[3, 2\]"),
     (lambda: custom(lambda params, x: (x @ params).astype(int)), ValueError, "apply_fn .* returned int32"),
     (lambda: custom(lambda params, x: (x @ params, 0)), TypeError, "apply_fn .* but it returned a tuple"),
