@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from last_jax.base import Array, Params, Student
 from last_jax.constraints import Constraint
 from last_jax.learners import Learner
-from last_jax.models import Linear
+from last_jax.models import Linear, wide
 from last_jax.optimizers import Sgd
-from last_jax.quadratic import Quadratic, power_of_two, safe_divide
+from last_jax.quadratic import MOST_NUMBERS, Quadratic, power_of_two, safe_divide
 
 
 class Geometry(NamedTuple):
@@ -32,7 +32,7 @@ def geometry(learner: Learner, target: Params, x: Array) -> Geometry:
   """Return the geometry of the examples `x [n, d]`."""
   chex.assert_rank(x, 2)
   model, _ = _parts(learner)
-  norms = jnp.sum(x**2, 1)
+  norms = jnp.sum(wide(x) ** 2, 1)
   return Geometry(learner.apply(target, x), norms + 1 if model.bias else norms)
 
 
@@ -56,6 +56,7 @@ def closed_form_labels(
   outputs: Array,
   constraint: Constraint,
   known: Geometry,
+  coasting: bool = True,
 ) -> Array:
   """Return the best label of each example shown on its own, for a linear learner: `x [n, d]` -> `[n, K]`.
 
@@ -64,9 +65,8 @@ def closed_form_labels(
   it, since ||w+ - w*|| grows with ||y - y*||. A label that would not be finite is the ground truth.
   """
   chex.assert_equal_shape([truth, outputs, known.target_outputs])
-  _, optimizer = _parts(learner)
-  rate = optimizer.rate(student.opt_state)
-  errors = drift_outputs(learner, student, x, outputs) - known.target_outputs
+  drifted, rate = drift_outputs(learner, student, x, outputs, coasting)
+  errors = drifted - known.target_outputs
   scale = (rate * known.squared_norms)[:, None]
   push = safe_divide(errors, scale)  # [n, K]: the u that would be best.
   prediction = learner.loss.predict_all(outputs)
@@ -83,17 +83,20 @@ def closed_form_labels(
   return learner.loss.nearest_class_labels(free)
 
 
-def drift_outputs(learner: Learner, student: Student, x: Array, outputs: Array) -> Array:
-  """Return ⟨drift, x⟩ `[n, K]`, where drift is the student after a step without any gradient of the loss."""
+def drift_outputs(
+  learner: Learner, student: Student, x: Array, outputs: Array, coasting: bool
+) -> tuple[Array, Array | float]:
+  """Return ⟨drift, x⟩ `[n, K]` and the rate, where drift is the student after a step without gradient of the loss."""
   model, optimizer = _parts(learner)
   if optimizer.momentum is not None:
-    drift = learner.update(student, jax.tree.map(jnp.zeros_like, student.params)).params
-    return learner.apply(drift, x)
+    drift, rate = learner.drift(student, coasting)
+    return learner.apply(drift, x), rate
+  rate = optimizer.rate(student.opt_state)
   if learner.weight_decay is None:
-    return outputs
+    return outputs, rate
   # Weight decay only shrinks the weights, so the outputs suffice: no second product with x.
   without_bias = outputs - student.params["bias"][None] if model.bias else outputs
-  return outputs - optimizer.rate(student.opt_state) * learner.weight_decay * without_bias
+  return outputs - rate * learner.weight_decay * without_bias, rate
 
 
 def quadratic_of_batch(
@@ -105,6 +108,7 @@ def quadratic_of_batch(
   slopes: Array,
   at: Array,
   known: Geometry,
+  coasting: bool = True,
 ) -> Quadratic:
   """Return G around `at [m, K]` for a linear learner, from the inner products of the batch.
 
@@ -117,12 +121,14 @@ def quadratic_of_batch(
     slopes: `[m, K, K]` du/dy at `at`.
     at: `[m, K]` labels.
     known: the geometry of `x`.
+    coasting: whether the student's momentum counts: see `targets`.
   """
   chex.assert_rank([x, slopes], [2, 3])
   chex.assert_equal_shape([outputs, gradients, at, known.target_outputs])
-  errors = drift_outputs(learner, student, x, outputs) - known.target_outputs
+  drifted, rate = drift_outputs(learner, student, x, outputs, coasting)
+  errors = drifted - known.target_outputs
   products = gram(learner, x)  # [m, m]
-  pace = _parts(learner)[1].rate(student.opt_state) / x.shape[0]  # The step is along the mean of the gradients.
+  pace = rate / x.shape[0]  # The step is along the mean of the gradients.
   # The size of the step for one unit of u is taken out before it is squared; powers of two round nothing.
   length = power_of_two(jnp.sqrt(jax.lax.stop_gradient(jnp.max(products))))
   scale = power_of_two(jnp.asarray(pace * length))
@@ -130,6 +136,13 @@ def quadratic_of_batch(
   # ⟨w+ - w*, x⟩ / length for every example, after the step with labels `at`.
   after = errors / length - pace * length * products @ gradients
   linear = -share / scale * jnp.einsum("ioc,io->ic", slopes, after)
+  if at.size > MOST_NUMBERS:
+
+    def multiply(direction: Array) -> Array:
+      moved = products @ jnp.einsum("ioc,ic->io", slopes, direction)
+      return share**2 * jnp.einsum("ioc,io->ic", slopes, moved)
+
+    return Quadratic(at, multiply, linear, scale)
   matrix = share**2 * jnp.einsum("ij,ioc,jod->icjd", products, slopes, slopes)
   return Quadratic(at, matrix, linear, scale)
 
@@ -141,6 +154,7 @@ def can_track(learner: Learner) -> bool:
 
 def gram(learner: Learner, x: Array) -> Array:
   """Return ⟨x, x'⟩ of all pairs `[n, n]`, with one more for a bias: how far a step on x moves the output of x'."""
+  x = wide(x)
   products = x @ x.T
   return products + 1 if _parts(learner)[0].bias else products
 
@@ -160,17 +174,24 @@ def outputs_after(
   """
   chex.assert_rank([outputs, gram, index, labels], [2, 2, 1, 2])
   gradients = jax.vmap(learner.loss.output_gradient)(outputs[index], labels)  # [m, K]
-  pace = _parts(learner)[1].rate(student.opt_state) / index.shape[0]
-  return drift_outputs(learner, student, outputs, outputs) - gram[index].T @ (pace * gradients)
+  drifted, rate = drift_outputs(learner, student, outputs, outputs, coasting=False)
+  return drifted - gram[index].T @ (rate / index.shape[0] * gradients)
 
 
-def scores(learner: Learner, student: Student, x: Array, outputs: Array, labels: Array, known: Geometry) -> Array:
+def scores(
+  learner: Learner,
+  student: Student,
+  x: Array,
+  outputs: Array,
+  labels: Array,
+  known: Geometry,
+  coasting: bool = True,
+) -> Array:
   """Return G after one step on each example alone, without the common ||e||^2: eta^2 T1 - 2 eta T2, `[n]`."""
   chex.assert_equal_shape([outputs, labels, known.target_outputs])
-  _, optimizer = _parts(learner)
-  rate = optimizer.rate(student.opt_state)
+  drifted, rate = drift_outputs(learner, student, x, outputs, coasting)
   gradients = jax.vmap(learner.loss.output_gradient)(outputs, labels)
-  errors = drift_outputs(learner, student, x, outputs) - known.target_outputs
+  errors = drifted - known.target_outputs
   size = jnp.sum(gradients**2, 1) * known.squared_norms  # T1
   alignment = jnp.sum(gradients * errors, 1)  # T2
   return rate**2 * size - 2 * rate * alignment

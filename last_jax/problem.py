@@ -25,10 +25,10 @@ class Problem:
   Attributes:
     learner: the learner that is taught.
     pool: n examples to teach from.
-    truth: `[n, K]` the pool's ground truth as label vectors.
+    truth: `[n, K]` the pool's ground truth as label vectors; `[n, T, K]` for learners with outputs for each token.
     target: w*, or None.
     test: examples to measure the accuracy on, or None.
-    test_truth: `[n_test, K]`, or None.
+    test_truth: the like for the test pool, or None.
     tolerance: `[]` the distance at which the target counts as reached (`State.hitting_time`), or None.
   """
 
@@ -50,7 +50,7 @@ class Problem:
     tolerance: Any = None,
   ):
     check_learns_from(learner, pool, "pool")
-    checks.check_two_classes(learner, pool.y, "pool")
+    checks.check_two_classes(learner, pool.x, pool.y, "pool")
     if test is not None:
       check_learns_from(learner, test, "test")
     if target is not None:

@@ -10,7 +10,7 @@ differentiable: a solution found by iteration has the derivative of the conditio
 
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -22,11 +22,10 @@ from last_jax.base import Array, Certificate
 # Projects labels [m, K] onto the set, each on its own.
 BatchProjection = Callable[[Array], Array]
 
-_ROUNDS = 200  # Of the iteration for general sets. A handful is enough except for the hardest problems.
-_STEPS_PER_ROUND = 15
-_OVER_RELAXATION = 1.6
-_NEWTON_STEPS = 3  # Tried after each round.
+MOST_NUMBERS = 4096  # Of a label problem whose matrix is formed: 64 MiB in float32.
 _MAX_SWEEPS = 20  # Of coordinate descent over one-hot batches.
+_CONJUGATE_GRADIENTS = 300  # At most, where there is no matrix.
+_POWER_STEPS = 10  # For the largest curvature.
 _LONGEST_STEP = 1e6  # Of a gradient step before a projection, relative to the labels: see `residual`.
 
 
@@ -37,7 +36,8 @@ class Quadratic(NamedTuple):
   """
 
   at: Array  # [m, K]
-  matrix: Array  # [m, K, m, K], symmetric, positive semidefinite.
+  # [m, K, m, K], symmetric, positive semidefinite; or, where that is too large, its product with a direction [m, K].
+  matrix: Any
   linear: Array  # [m, K]
   scale: Array | float = 1.0  # []
 
@@ -48,11 +48,18 @@ class Quadratic(NamedTuple):
   def scaled_change(self, labels: Array) -> Array:
     """Return (G(labels) - G(at)) / scale^2, `[m, K] -> []`."""
     d = labels - self.at
-    return jnp.einsum("ik,ikjl,jl->", d, self.matrix, d) + 2 * jnp.sum(self.linear * d)
+    return jnp.sum(d * (self.product(d) + 2 * self.linear))
 
   def gradient(self, labels: Array) -> Array:
     """Return half the gradient of `scaled_change`, `[m, K] -> [m, K]`."""
-    return jnp.einsum("ikjl,jl->ik", self.matrix, labels - self.at) + self.linear
+    return self.product(labels - self.at) + self.linear
+
+  def product(self, direction: Array) -> Array:
+    """Return `matrix` times a direction, `[m, K] -> [m, K]`."""
+    if callable(self.matrix):
+      return self.matrix(direction)
+    size = self.at.size
+    return (self.matrix.reshape(size, size) @ direction.reshape(size)).reshape(self.at.shape)
 
 
 def safe_divide(numerator: Array, denominator: Array) -> Array:
@@ -84,17 +91,48 @@ def residual(quadratic: Quadratic, project: BatchProjection, labels: Array) -> A
       ‖y - P(y - ∇G(y) / L)‖ / (1 + ‖y‖),     L = max(‖∇²G‖, 1e-6 ‖∇G(y)‖ / (1 + ‖y‖))
 
   It is zero at minimisers and nowhere else, and does not depend on the scale of G. ‖∇²G‖ is the Frobenius norm, a bound
-  of the largest eigenvalue; the second bound keeps y - ∇G / L within a million times the size of the labels.
+  of the largest eigenvalue or, where there is no matrix, an estimate of that eigenvalue; the second bound keeps
+  y - ∇G / L within a million times the size of the labels.
   """
-  quadratic, labels = jax.lax.stop_gradient((quadratic, labels))
+  quadratic, labels = fixed(quadratic), jax.lax.stop_gradient(labels)
   step = safe_divide(quadratic.gradient(labels), _bound(quadratic, labels))
   return _norm(labels - project(labels - step)) / (1 + _norm(labels))
 
 
 def _bound(quadratic: Quadratic, labels: Array) -> Array:
   """Return L of `residual`, for half the quadratic without its scale: `[]`."""
-  gradient = _norm(quadratic.gradient(labels))
-  return jnp.maximum(_norm(quadratic.matrix), gradient / (_LONGEST_STEP * (1 + _norm(labels))))
+  size = largest_curvature(quadratic) if callable(quadratic.matrix) else _norm(quadratic.matrix)
+  return jnp.maximum(size, steepness(quadratic, labels))
+
+
+def fixed(quadratic: Quadratic) -> Quadratic:
+  """Return the quadratic without derivatives."""
+  if not callable(quadratic.matrix):
+    return jax.lax.stop_gradient(quadratic)
+  at, linear, scale = jax.lax.stop_gradient((quadratic.at, quadratic.linear, quadratic.scale))
+  return Quadratic(at, lambda direction: jax.lax.stop_gradient(quadratic.matrix(direction)), linear, scale)
+
+
+def steepness(quadratic: Quadratic, labels: Array) -> Array:
+  """Return the least curvature with which a gradient step from `labels` is no longer than `_LONGEST_STEP`: `[]`."""
+  return _norm(quadratic.gradient(labels)) / (_LONGEST_STEP * (1 + _norm(labels)))
+
+
+def largest_curvature(quadratic: Quadratic) -> Array:
+  """Return an estimate, hardly ever too low, of the largest eigenvalue of the matrix, by power iteration: `[]`."""
+  quadratic = fixed(quadratic)
+  shape, dtype = quadratic.at.shape, quadratic.at.dtype
+  bound = jnp.ones((), dtype) if callable(quadratic.matrix) else _norm(quadratic.matrix)
+  direction = 1 + jnp.cos(jnp.arange(quadratic.at.size, dtype=dtype)).reshape(shape)  # No eigenvector of note.
+
+  def multiply(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    image = safe_divide(quadratic.product(state[0]), bound)
+    size = jnp.linalg.norm(image)
+    return safe_divide(image, size), size
+
+  direction = direction / jnp.linalg.norm(direction)
+  _, share = jax.lax.fori_loop(0, _POWER_STEPS, multiply, (direction, jnp.ones((), dtype)))
+  return 1.1 * share if callable(quadratic.matrix) else bound * jnp.clip(1.1 * share, 0.0, 1.0)
 
 
 def solved_directly(labels: Array, road: str, *, exact: bool = True) -> Certificate:
@@ -107,8 +145,10 @@ def solved_directly(labels: Array, road: str, *, exact: bool = True) -> Certific
 
 def minimise_free(quadratic: Quadratic) -> tuple[Array, Certificate]:
   """Return the minimiser over all labels that is nearest to `at`, `[m, K]`."""
-  _check(quadratic)
+  check(quadratic)
   at, size = quadratic.at, quadratic.at.size
+  if callable(quadratic.matrix):
+    return _conjugate_gradients(quadratic)
   matrix, linear = quadratic.matrix.reshape(size, size), quadratic.linear.reshape(size)
   if size == 1:
     labels = at - safe_divide(linear, matrix[0]).reshape(at.shape)
@@ -129,10 +169,27 @@ def minimise_free(quadratic: Quadratic) -> tuple[Array, Certificate]:
   return labels, Certificate(residual=left, iterations=jnp.zeros((), int), exact=True, road="linear solve")
 
 
-def _check(quadratic: Quadratic) -> None:
+def _conjugate_gradients(quadratic: Quadratic) -> tuple[Array, Certificate]:
+  """Return the minimiser from products alone: conjugate gradients from `at` never leave the range of the matrix."""
+  slope = power_of_two(quadratic.linear)
+  tolerance = float(4 * jnp.finfo(quadratic.at.dtype).eps)
+  step, _ = jax.scipy.sparse.linalg.cg(
+    quadratic.product, -quadratic.linear / slope, tol=tolerance, maxiter=_CONJUGATE_GRADIENTS
+  )
+  labels = quadratic.at + slope * step
+  better = (quadratic.scaled_change(labels) <= 0) & jnp.all(jnp.isfinite(labels))
+  labels = jnp.where(better, labels, quadratic.at)
+  left = residual(quadratic, lambda y: y, labels)
+  count = jnp.full((), _CONJUGATE_GRADIENTS, int)
+  return labels, Certificate(residual=left, iterations=count, exact=True, road="conjugate gradients")
+
+
+def check(quadratic: Quadratic) -> None:
+  """Raise unless the shapes agree."""
   chex.assert_rank(quadratic.at, 2)
   chex.assert_equal_shape([quadratic.at, quadratic.linear])
-  chex.assert_shape(quadratic.matrix, quadratic.at.shape * 2)
+  if not callable(quadratic.matrix):
+    chex.assert_shape(quadratic.matrix, quadratic.at.shape * 2)
 
 
 def _pseudo_inverse(matrix: Array) -> Array:
@@ -142,136 +199,12 @@ def _pseudo_inverse(matrix: Array) -> Array:
   return (vectors * inverse[None]) @ vectors.T
 
 
-def minimise(quadratic: Quadratic, project: BatchProjection) -> tuple[Array, Certificate]:
-  """Return the minimiser over a convex set, given by its projection: `[m, K]`.
-
-  One number to choose: the projection of the free minimiser. Otherwise ADMM (which needs one eigendecomposition and
-  then only products and projections) comes near, and a semismooth Newton step on the optimality condition
-  z = P(z - gradient) lands: once the active constraints are known it is exact, so a few rounds suffice.
-  """
-  _check(quadratic)
-  start = project(quadratic.at)
-  if quadratic.at.size == 1:
-    step = safe_divide(quadratic.linear, quadratic.matrix.reshape(1, 1))
-    far = float(jnp.finfo(step.dtype).max) ** 0.45  # Projections may square it.
-    labels = project(quadratic.at - jnp.clip(step, -far, far))
-    return jnp.where(jnp.isfinite(labels), labels, start), solved_directly(labels, "closed form")
-  problem = _normalise(quadratic, start)
-
-  def miss(labels: Array) -> Array:
-    return labels - project(labels - problem.gradient(labels))
-
-  def solve_linear(push: Callable[[Array], Array], goal: Array) -> Array:
-    basis = jnp.eye(goal.size, dtype=goal.dtype).reshape(goal.size, *goal.shape)
-    matrix = jax.vmap(push)(basis).reshape(goal.size, goal.size).T
-    return jnp.linalg.solve(matrix, goal.ravel()).reshape(goal.shape)
-
-  # The derivative of the answer follows from the condition that it meets: nothing is computed for it until it is asked.
-  labels, rounds = jax.lax.custom_root(
-    miss, start, lambda _, start: _iterate(problem, project, start), solve_linear, has_aux=True
-  )
-  # False, too, where a label is not a number.
-  better = problem.scaled_change(labels) <= problem.scaled_change(start)
-  labels = jnp.where(better, labels, start)
-  left = residual(quadratic, project, labels)
-  return labels, Certificate(residual=left, iterations=rounds.astype(int), exact=True, road="splitting and Newton")
-
-
-def _normalise(quadratic: Quadratic, start: Array) -> Quadratic:
-  """Return the problem divided by L of `residual`, with a trace of curvature everywhere.
-
-  The trace makes the minimiser unique: the one nearest to `at`, where the quadratic itself does not decide.
-  """
-  at, matrix = quadratic.at, quadratic.matrix
-  bound, largest = jax.lax.stop_gradient((_bound(quadratic, start), _norm(matrix)))
-  trace = at.size * jnp.finfo(at.dtype).eps * jnp.eye(at.size, dtype=at.dtype).reshape(matrix.shape)
-  matrix = safe_divide(matrix, bound) + safe_divide(largest, bound) * trace
-  return Quadratic(at, matrix, safe_divide(quadratic.linear, bound))
-
-
-def _newton(problem: Quadratic, project: BatchProjection, labels: Array) -> tuple[Array, Array]:
-  """Return one semismooth Newton step on z = P(z - gradient), projected into the set, and the miss of `labels`."""
-  (batch, width), size = labels.shape, labels.size
-  moved = labels - problem.gradient(labels)
-  # Labels are projected one by one, so K derivatives, each of all labels at once, give all K x K blocks.
-  directions = jnp.broadcast_to(jnp.eye(width, dtype=labels.dtype)[:, None], (width, batch, width))
-  projected, push = jax.linearize(project, moved)
-  blocks = jax.vmap(push, out_axes=2)(directions)  # [m, K, K]
-  slope = jnp.einsum("ikl,ij->ikjl", blocks, jnp.eye(batch, dtype=labels.dtype)).reshape(size, size)
-  identity = jnp.eye(size, dtype=labels.dtype)
-  system = identity - slope @ (identity - problem.matrix.reshape(size, size))
-  step = jnp.linalg.solve(system, (labels - projected).reshape(size))
-  step = jnp.where(jnp.all(jnp.isfinite(step)), step, 0.0)
-  return project(labels - step.reshape(labels.shape)), jnp.linalg.norm(labels - projected)
-
-
-class _Progress(NamedTuple):
-  labels: Array  # [m, K], the splitting's copy that is inside the set.
-  dual: Array  # [m, K]
-  penalty: Array  # []
-  trial: Array  # [m, K], what Newton steps start from and move.
-  best: Array  # [m, K]
-  best_miss: Array  # []
-  rounds: Array  # []
-
-
-def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> tuple[Array, Array]:
-  """Return labels and the rounds `[]` taken: ADMM, Newton steps tried after each round, until rounding is reached."""
-  shape, size, dtype = start.shape, start.size, start.dtype
-  values, vectors = jnp.linalg.eigh(problem.matrix.reshape(size, size))
-  offset = problem.linear.reshape(size)
-
-  def admm_step(progress: _Progress, _):
-    goal = (progress.labels - progress.dual - problem.at).reshape(size)
-    coordinates = (vectors.T @ (progress.penalty * goal - offset)) / (values + progress.penalty)
-    free = problem.at + (vectors @ coordinates).reshape(shape)
-    mixed = _OVER_RELAXATION * free + (1 - _OVER_RELAXATION) * progress.labels
-    labels = project(mixed + progress.dual)
-    dual = progress.dual + mixed - labels
-    primal_miss = jnp.linalg.norm(free - labels)
-    dual_miss = progress.penalty * jnp.linalg.norm(labels - progress.labels)
-    return progress._replace(labels=labels, dual=dual), (primal_miss, dual_miss)
-
-  def newton_step(progress: _Progress, _):
-    """Judge `trial` and move it."""
-    moved, miss = _newton(problem, project, progress.trial)
-    best = jnp.where(miss < progress.best_miss, progress.trial, progress.best)
-    return progress._replace(trial=moved, best=best, best_miss=jnp.minimum(miss, progress.best_miss)), None
-
-  def one_round(progress: _Progress) -> _Progress:
-    progress, (primal, dual) = jax.lax.scan(admm_step, progress, length=_STEPS_PER_ROUND)
-    progress = progress._replace(trial=progress.labels)
-    progress, _ = jax.lax.scan(newton_step, progress, length=_NEWTON_STEPS + 1)
-    # Balance the two residuals, as is usual for ADMM; the eigendecomposition serves every penalty.
-    tiny = jnp.finfo(dtype).tiny
-    primal_size = jnp.linalg.norm(progress.labels)
-    dual_size = jnp.maximum(jnp.linalg.norm(offset), progress.penalty * jnp.linalg.norm(progress.dual))
-    ratio = (primal[-1] * dual_size + tiny) / (dual[-1] * primal_size + tiny)
-    ratio = jnp.clip(jnp.sqrt(ratio), 0.1, 10.0)
-    penalty = jnp.clip(progress.penalty * ratio, 1e-8, 1e4)
-    return progress._replace(
-      dual=progress.dual * progress.penalty / penalty,
-      penalty=penalty,
-      rounds=progress.rounds + 1,
-    )
-
-  def unfinished(progress: _Progress) -> Array:
-    tolerance = 8 * size * jnp.finfo(dtype).eps * (1 + jnp.linalg.norm(progress.best))
-    return (progress.best_miss > tolerance) & (progress.rounds < _ROUNDS)
-
-  penalty = jnp.full((), 0.05, dtype)
-  dual = -problem.gradient(start) / penalty  # The dual if `start` were the answer.
-  first = _Progress(start, dual, penalty, start, start, jnp.full((), jnp.inf, dtype), jnp.zeros((), int))
-  last = jax.lax.while_loop(unfinished, one_round, first)
-  return last.best, last.rounds.astype(dtype)  # `custom_root` differentiates all that it returns: no integers.
-
-
 def minimise_discrete(quadratic: Quadratic, class_labels: Array, max_combinations: int) -> tuple[Array, Certificate]:
   """Return the best labelling of a batch with class labels `[C, K]` only: `[m, K]`.
 
   Enumerates all C^m labellings up to `max_combinations`; beyond, coordinate descent from the labelling nearest `at`.
   """
-  _check(quadratic)
+  check(quadratic)
   chex.assert_shape(class_labels, (None, quadratic.at.shape[1]))
   batch, classes = quadratic.at.shape[0], class_labels.shape[0]
   offsets = class_labels[None] - quadratic.at[:, None]  # [m, C, K], each class's label as a step d.

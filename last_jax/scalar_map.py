@@ -9,7 +9,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from last_jax import quadratic
+from last_jax import projected, quadratic
 from last_jax.base import Array, Certificate
 from last_jax.constraints import Constraint
 from last_jax.learners import Learner
@@ -42,7 +42,7 @@ def labels_through_map(
     far = jnp.full_like(truth, jnp.sqrt(jnp.finfo(truth.dtype).max))
     low, high = project(-far), project(far)
   least, most = through.reachable(outputs, low, high)
-  best, certificate = quadratic.minimise(problem, lambda u: jnp.clip(u, least, most))
+  best, certificate = projected.minimise(problem, lambda u: jnp.clip(u, least, most))
   labels = through.label_of(best, outputs, low, high, truth)
   unmoved = jnp.abs(best - gradients) == 0  # An example without effect: its label does not change.
   labels = jnp.where(unmoved & (truth >= low) & (truth <= high), truth, labels)

@@ -3,12 +3,12 @@
     y* = argmin over y in the set of  G(y) = || w+(y) - w* ||^2_M ,     w+(y): the student after one step on (x, y)
 
 The gradient of the loss in the outputs is affine in the label, u = a + B y, and an SGD step is affine in the gradient.
-So y ↦ w+ is affine and G is a convex quadratic in the m K numbers of the labels, for any model: linearize the step
-once, then solve that quadratic exactly. Three roads lead to it, each tested against the others:
+So y ↦ w+ is affine and G is a convex quadratic in the m K numbers of the labels, for any model: find that quadratic,
+then solve it exactly. Three roads lead to it, each tested against the others:
 
 - `linear.closed_form_labels`: a linear learner shown one example; the label is a projection.
 - `linear.quadratic_of_batch`: a linear learner shown a batch; the quadratic from inner products of the examples.
-- `quadratic_of_step`: any learner; the quadratic by autodiff.
+- `targets.expand`: any learner, any target; the quadratic from tangent kernels, or by autodiff through the optimizer.
 
 Labels come with a `Certificate`: the road taken, whether they are a global optimum, and the residual that is left.
 """
@@ -21,58 +21,39 @@ from typing import Any, Literal, overload
 import chex
 import jax
 import jax.numpy as jnp
-import optax
 
-from last_jax import checks, linear, quadratic, scalar_map
+from last_jax import checks, linear, projected, quadratic, scalar_map, sparse, targets
 from last_jax.base import Array, Certificate, Params, Student
-from last_jax.constraints import Constraint, none
+from last_jax.constraints import Constraint, none, simplex
 from last_jax.learners import Learner
 from last_jax.linear import Geometry
 from last_jax.losses import Loss
-from last_jax.quadratic import Quadratic, power_of_two
+from last_jax.quadratic import Quadratic
+from last_jax.targets import Step, Target, ToTrajectory
 
 _GAUSS_NEWTON_STEPS = 10  # Where the step is not affine in the label (Adam): linearizations, each with a line search.
 _LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 _STARTS = (0.25, 0.5, 0.75, 1.0)  # Shares of the way from the ground truth at which Gauss-Newton may start, too.
 
 
-def squared_distance(params: Params, target: Params, layer_weights: Any = None) -> Array:
-  """Return ||w - w*||^2 `[]`, each leaf weighted by `layer_weights`, a prefix of the parameters' tree (None: 1)."""
-  # Flat before the difference: on a CPU, XLA sums the squares of [d, 1] arrays several times as slowly as of [d].
-  squares = jax.tree.map(lambda w, goal: jnp.sum((jnp.ravel(w) - jnp.ravel(goal)) ** 2), params, target)
-  weights = _broadcast_weights(layer_weights, squares)
-  return jax.tree.reduce(jnp.add, jax.tree.map(jnp.multiply, weights, squares))
-
-
-def distance(params: Params, target: Params, layer_weights: Any = None) -> Array:
-  """Return ||w - w*|| `[]`, whose derivative at the target is zero."""
-  square = squared_distance(params, target, layer_weights)
-  zero = square == 0
-  return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, square)))
-
-
-def _broadcast_weights(layer_weights: Any, params: Params) -> Params:
-  if layer_weights is None:
-    return jax.tree.map(lambda _: 1.0, params)
-  return jax.tree.map(lambda weight, layer: jax.tree.map(lambda _: weight, layer), layer_weights, params)
-
-
 @overload
 def synthesize_labels(
-  learner: Learner, params: Params, target: Params, x: Array, y: Array, constraint: Constraint | None = None, *,
-  opt_state: Any = None, layer_weights: Any = None, with_certificate: Literal[False] = False,
+  learner: Learner, params: Params, target: Params | Target, x: Array, y: Array,
+  constraint: Constraint | None = None, *, opt_state: Any = None, layer_weights: Any = None,
+  with_certificate: Literal[False] = False,
 ) -> Array: ...  # fmt: skip
 @overload
 def synthesize_labels(
-  learner: Learner, params: Params, target: Params, x: Array, y: Array, constraint: Constraint | None = None, *,
-  opt_state: Any = None, layer_weights: Any = None, with_certificate: Literal[True],
+  learner: Learner, params: Params, target: Params | Target, x: Array, y: Array,
+  constraint: Constraint | None = None, *, opt_state: Any = None, layer_weights: Any = None,
+  with_certificate: Literal[True],
 ) -> tuple[Array, Certificate]: ...  # fmt: skip
 
 
 def synthesize_labels(
   learner: Learner,
   params: Params,
-  target: Params,
+  target: Params | Target,
   x: Array,
   y: Array,
   constraint: Constraint | None = None,
@@ -86,13 +67,14 @@ def synthesize_labels(
   Args:
     learner: the learner that takes the step.
     params: w, the student's parameters.
-    target: w*, the parameters to reach.
+    target: w*, the parameters to reach; or what else to steer toward, from `targets`.
     x: `[m, ...]` examples, shown together in one step.
     y: their ground truth: `[m]` class ids or real targets, or `[m, K]` label vectors. Of labels with the same effect
       (x = 0, or a direction of label space without effect), those nearest to the ground truth are chosen.
     constraint: the set to choose from; `constraints.none()` unless given.
     opt_state: the optimizer's state (momentum); a fresh one unless given.
     layer_weights: M, weights of parts of the parameters, as a prefix of their tree: {"layer_0": beta, "layer_1": 1.0}.
+      With a target from `targets`, give them there.
     with_certificate: whether to return a `Certificate` too.
 
   Returns:
@@ -105,116 +87,92 @@ def synthesize_labels(
   checks.check_finite("x", x)
   checks.check_finite("y", y)
   checks.check_params(learner, params, "params")
-  checks.check_params(learner, target, "target")
-  checks.check_layer_weights(layer_weights, params)
+  if targets.is_target(target):
+    if layer_weights is not None:
+      raise ValueError("layer_weights are a setting of the target here: give them to targets.params")
+    target.check(learner)
+    if target.needs_params or isinstance(target, ToTrajectory):
+      raise ValueError("target must be given whole: targets.params(w), targets.outputs(x, z), or parameters")
+  else:
+    checks.check_params(learner, target, "target")
+    checks.check_layer_weights(layer_weights, params)
+    target = targets.params(target, layer_weights=layer_weights)
   student = learner.start(params)
   student = student if opt_state is None else student._replace(opt_state=opt_state)
   constraint = none() if constraint is None else constraint
   problem = (learner, student, target, x, learner.encode(x, y), constraint)
-  return _greedy_labels(*problem, layer_weights=layer_weights, with_certificate=bool(with_certificate))
+  return _greedy_labels(*problem, with_certificate=bool(with_certificate))
 
 
 def greedy_labels(
   learner: Learner,
   student: Student,
-  target: Params,
+  target: Target,
   x: Array,
   truth: Array,
   constraint: Constraint,
-  *,
-  layer_weights: Any = None,
   known: Geometry | None = None,
 ) -> tuple[Array, Certificate]:
-  """Return labels `[m, K]` as `synthesize_labels` does, for a student, `truth [m, K]`, and a known geometry of `x`."""
+  """Return the labels that make the target's G least after one step, and their certificate.
+
+  Args:
+    learner: the learner that takes the step.
+    student: before the step.
+    target: from `targets`, that of this step (`Target.now`).
+    x: `[m, ...]`.
+    truth: `[m, K]`, or `[m, T, K]` with a label for each token; labels are returned likewise.
+    constraint: for every label on its own.
+    known: the geometry of `x`, where it was computed before.
+  """
   if constraint.project is None and not constraint.discrete and constraint.radius is not None:
     raise ValueError(f"constraint {constraint.name!r} has a radius but no projection")
-  chex.assert_rank(truth, 2)
   chex.assert_equal_shape_prefix([x, truth], 1)
-  batch, width = truth.shape
+  shape, width = truth.shape, truth.shape[-1]
   outputs = learner.apply(student.params, x)
   chex.assert_equal_shape([outputs, truth])
-  if learner.is_linear and layer_weights is None:
-    known = linear.geometry(learner, target, x) if known is None else known
-    if batch == 1 and linear.is_projection(learner, constraint):
-      labels = linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known)
-      return labels, quadratic.solved_directly(labels, "closed form")
+  # The labels of tokens are rows of their own; sums over labels are at least in float32.
+  truth = truth.reshape(-1, width)
+  outputs = outputs.reshape(-1, width).astype(jnp.promote_types(outputs.dtype, jnp.float32))
+  known = target.geometry(learner, x) if known is None else known
+  if known is not None and truth.shape[0] == 1 and linear.is_projection(learner, constraint):
+    labels = linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known, target.coasting)
+    return labels, quadratic.solved_directly(labels, "closed form")
 
   def expand(gradients: Array, slopes: Array, at: Array) -> Quadratic:
-    """Return G around `at`, from u `[m, K]` and du/dat `[m, K, K]`."""
+    """Return G around `at`, from u `[n, K]` and du/dat `[n, K, K]`."""
     if known is not None:
-      return linear.quadratic_of_batch(learner, student, x, outputs, gradients, slopes, at, known)
-    return quadratic_of_step(learner, student, target, x, gradients, slopes, at, layer_weights)
+      return linear.quadratic_of_batch(learner, student, x, outputs, gradients, slopes, at, known, target.coasting)
+    return targets.expand(target, Step(learner, student, x, outputs, gradients, slopes, at))
 
   def expand_in_labels(labels: Array) -> Quadratic:
     gradients = jax.vmap(learner.loss.output_gradient)(outputs, labels)
     return expand(gradients, jax.vmap(learner.loss.label_slope)(outputs, labels), labels)
 
+  def distance_after(labels: Array) -> Array:
+    return targets.value(target, learner, learner.step(student, x, labels.reshape(shape)))
+
   affine_step = learner.optimizer.is_affine(student.params)
   if affine_step and learner.loss.is_affine(width):
-    return best_labels(learner.loss, constraint, expand_in_labels(truth), outputs, truth)
-  if affine_step and learner.loss.scalar_map is not None:
-    return scalar_map.labels_through_map(learner, learner.loss.scalar_map, outputs, truth, constraint, expand)
+    labels, certificate = best_labels(learner.loss, constraint, expand_in_labels(truth), outputs, truth)
+  elif affine_step and learner.loss.scalar_map is not None:
+    through = learner.loss.scalar_map
+    labels, certificate = scalar_map.labels_through_map(learner, through, outputs, truth, constraint, expand)
+  else:
+    starts = _starts(learner.loss, outputs, truth)
+    labels, certificate = labels_numerically(
+      learner, constraint, expand_in_labels, distance_after, outputs, truth, starts
+    )
+  return labels.reshape(shape), certificate
 
-  def distance_after(labels: Array) -> Array:
-    return squared_distance(learner.step(student, x, labels).params, target, layer_weights)
 
-  starts = _starts(learner.loss, outputs, truth)
-  return labels_numerically(learner, constraint, expand_in_labels, distance_after, outputs, truth, starts)
-
-
-@functools.partial(jax.jit, static_argnames="with_certificate")  # Learner and constraint are pytrees.
-def _greedy_labels(*problem: Any, layer_weights: Any = None, with_certificate: bool = False) -> Any:
+@functools.partial(jax.jit, static_argnames="with_certificate")  # Learner, target and constraint are pytrees.
+def _greedy_labels(*problem: Any, with_certificate: bool = False) -> Any:
   """Return `greedy_labels`, compiled, for callers who do not compile; without a certificate none is computed."""
-  labels, certificate = greedy_labels(*problem, layer_weights=layer_weights)
+  labels, certificate = greedy_labels(*problem)
   return (labels, certificate) if with_certificate else labels
 
 
-# --- The quadratic of a step, and its minimiser over a set.
-
-
-def quadratic_of_step(
-  learner: Learner,
-  student: Student,
-  target: Params,
-  x: Array,
-  gradients: Array,
-  slopes: Array,
-  at: Array,
-  layer_weights: Any = None,
-) -> Quadratic:
-  """Return G around `at [m, K]` for any learner: the step's derivative in the labels, by autodiff.
-
-  Args:
-    gradients: `[m, K]` u at `at`.
-    slopes: `[m, K, K]` du/dy at `at`.
-  """
-  batch, width = at.shape
-  chex.assert_shape([gradients, slopes], [(batch, width), (batch, width, width)])
-  _, pull_batch = jax.vjp(lambda params: learner.apply(params, x), student.params)
-  (gradient,) = pull_batch(gradients / batch)
-  after, derivative = jax.linearize(lambda g: learner.update(student, g).params, gradient)
-  affine = learner.optimizer.is_affine(student.params)
-
-  def push(tangent: Params) -> Params:
-    moved = derivative(tangent)
-    # Adam has no derivative at a gradient of zero.
-    return moved if affine else jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), moved)
-
-  # How far one unit of gradient moves the parameters is taken out of the columns before they are squared.
-  moved = jax.tree.leaves(push(jax.tree.map(jnp.ones_like, gradient)))
-  scale = power_of_two(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in moved]))
-
-  def column(x_one: Array, slope: Array) -> Params:
-    _, pull = jax.vjp(lambda params: learner.apply(params, x_one[None])[0], student.params)
-    return push(pull(slope / (batch * scale))[0])
-
-  columns = jax.vmap(jax.vmap(column, (None, 1)))(x, slopes)  # dw+/dy / scale, leaves [m, K, ...].
-  rows = [leaf.reshape(batch * width, -1) for leaf in jax.tree.leaves(columns)]
-  errors = [leaf.reshape(-1) for leaf in jax.tree.leaves(optax.tree.sub(after, target))]
-  weights = jax.tree.leaves(_broadcast_weights(layer_weights, target))
-  matrix = sum(weight * flat @ flat.T for weight, flat in zip(weights, rows, strict=True))
-  linear = sum(weight * flat @ error for weight, flat, error in zip(weights, rows, errors, strict=True))
-  return Quadratic(at, matrix.reshape(at.shape * 2), (linear / scale).reshape(at.shape), scale)
+# --- The minimiser of a quadratic over a set.
 
 
 def best_labels(
@@ -222,14 +180,29 @@ def best_labels(
 ) -> tuple[Array, Certificate]:
   """Return the minimiser of the quadratic over the constraint set, `[m, K]`."""
   chex.assert_equal_shape([problem.at, outputs, truth])
+  if callable(problem.matrix) and (constraint.discrete or constraint.is_sparse(truth.shape[1])):
+    raise ValueError(
+      f"constraint {constraint.name!r} needs the matrix of the label problem, which is not formed for {truth.shape[0]} "
+      f"labels of length {truth.shape[1]}: use a smaller batch, or simplex()"
+    )
   if constraint.discrete:
-    return quadratic.minimise_discrete(problem, loss.class_labels_like(truth), constraint.max_combinations)
+    class_labels = loss.class_labels_like(truth)
+    labels, certificate = quadratic.minimise_discrete(problem, class_labels, constraint.max_combinations)
+    if constraint.max_nonzero is None or certificate.exact:
+      return labels, certificate
+    mixtures, nearest = simplex().projection(loss, outputs, truth), loss.nearest_class_labels(truth)
+    gap = sparse.relative_gap(problem, mixtures, class_labels, labels, nearest)
+    return labels, dataclasses.replace(certificate, gap=gap)
   if constraint.project is None:
     return quadratic.minimise_free(problem)
   project = constraint.projection(loss, outputs, truth)
-  if constraint.hull and truth.shape[1] == 2:
+  if constraint.is_sparse(truth.shape[1]):
+    assert constraint.max_nonzero is not None
+    relaxed = simplex().projection(loss, outputs, truth)
+    return sparse.minimise(problem, project, relaxed, constraint.max_nonzero, constraint.max_combinations, truth)
+  if constraint.hull and truth.shape[1] == 2 and not callable(problem.matrix):
     return _minimise_on_segment(problem, project, loss.class_labels_like(truth))
-  return quadratic.minimise(problem, project)
+  return projected.minimise(problem, project)
 
 
 def _minimise_on_segment(
@@ -249,7 +222,7 @@ def _minimise_on_segment(
     jnp.einsum("ikjl,k,l->ij", problem.matrix, direction, direction)[:, None, :, None],
     (slope @ direction)[:, None],
   )
-  best, certificate = quadratic.minimise(reduced, lambda t: jnp.clip(t, low, high))
+  best, certificate = projected.minimise(reduced, lambda t: jnp.clip(t, low, high))
   labels = class_labels[:1] + best * direction[None]
   return labels, dataclasses.replace(certificate, residual=quadratic.residual(problem, project, labels))
 
@@ -314,7 +287,10 @@ def labels_numerically(
     goal, _ = best_labels(learner.loss, constraint, expand_at(labels), outputs, truth)
     goal = jnp.where(jnp.isfinite(goal), goal, labels)  # Where the step hardly depends on a label, this may overflow.
     shares = jnp.array((0.0, *_LINE_SEARCH), labels.dtype)
-    return best_of(labels[None] + shares[:, None, None] * (goal - labels)[None]), None
+    ways = labels[None] + shares[:, None, None] * (goal - labels)[None]
+    if constraint.is_sparse(truth.shape[1]):  # The way between two sparse labels leaves the set.
+      ways = jax.vmap(project)(ways)
+    return best_of(ways), None
 
   def search(start: Array) -> Array:
     return jax.lax.scan(improve, start, length=_GAUSS_NEWTON_STEPS)[0]

@@ -12,7 +12,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import last_jax as last
-from last_jax import linear, quadratic, synthesis
+from last_jax import linear, quadratic, synthesis, targets
 from tests import problems
 
 
@@ -58,7 +58,7 @@ def step_map(learner, student, problem):
   """w+ - w* = error + columns y, read off by taking steps: `[P]` and `[P, m K]`, float64."""
   size, goal = problem.truth.size, problems.flatten(problem.target)
   probes = jnp.asarray(np.concatenate([np.zeros((1, size)), np.eye(size)]).reshape(-1, *problem.truth.shape))
-  after = jax.vmap(lambda label: learner.step(student, jnp.asarray(problem.x), label).params)(probes)
+  after = jax.vmap(lambda label: learner.position(learner.step(student, jnp.asarray(problem.x), label)))(probes)
   rows = np.concatenate([np.asarray(leaf).reshape(size + 1, -1) for leaf in jax.tree.leaves(after)], 1)
   return rows[0] - goal, (rows[1:] - rows[0]).T
 
@@ -88,7 +88,8 @@ def test_the_residual_of_any_labels_is_the_natural_map_of_the_step(x64, kind):
   gradients = jax.vmap(learner.loss.output_gradient)(outputs, truth)
   slopes = jax.vmap(learner.loss.label_slope)(outputs, truth)
   goal = as_dtype(problem.target, float)
-  quadratics = [synthesis.quadratic_of_step(learner, student, goal, x, gradients, slopes, truth)]
+  step = targets.Step(learner, student, x, outputs, gradients, slopes, truth)
+  quadratics = [targets.expand(targets.params(goal), step)]
   if learner.is_linear:
     known = linear.geometry(learner, goal, x)
     quadratics.append(linear.quadratic_of_batch(learner, student, x, outputs, gradients, slopes, truth, known))
@@ -179,10 +180,10 @@ ROADS = {
   "one example, linear, one-hot": (SOFTMAX, "one_hot", 1, "closed form", True),
   "one example, two classes": (mlp(2), "simplex", 1, "closed form", True),
   "one example, one output": (mlp(1), "ball_2", 1, "closed form", True),
-  "one example, linear, a ball": (SOFTMAX, "ball_2", 1, "splitting and Newton", True),
-  "batch, linear": (SOFTMAX, "simplex", 3, "splitting and Newton", True),
-  "batch, two classes": (mlp(2), "simplex", 3, "splitting and Newton", True),
-  "network": (mlp(3), "simplex_2", 1, "splitting and Newton", True),
+  "one example, linear, a ball": (SOFTMAX, "ball_2", 1, "projected gradients", True),
+  "batch, linear": (SOFTMAX, "simplex", 3, "projected gradients", True),
+  "batch, two classes": (mlp(2), "simplex", 3, "projected gradients", True),
+  "network": (mlp(3), "simplex_2", 1, "projected gradients", True),
   "batch, free": (LOGISTIC, "none", 3, "linear solve", True),
   "network, free": (mlp(3), "none", 1, "linear solve", True),
   "network, one-hot": (mlp(3), "one_hot", 1, "enumeration", True),
@@ -216,11 +217,11 @@ def test_roads(name):
   labels, certificate = last.synthesize_labels(learner, params, target, x, y, constraint, with_certificate=True)
   assert (certificate.road, certificate.exact) == (road, exact)
   assert (int(certificate.iterations) > 0) == (
-    (road in ("splitting and Newton", "coordinate descent", "Gauss-Newton") and name != "Adam, one-hot batch")
+    (road in ("projected gradients", "coordinate descent", "Gauss-Newton") and name != "Adam, one-hot batch")
     or name == "margin, batch"
   )  # fmt: skip
   assert np.isfinite(certificate.residual)
-  assert road in ("splitting and Newton", "linear solve", "scalar map", "Gauss-Newton") or certificate.residual <= 1e-6
+  assert road in ("projected gradients", "linear solve", "scalar map", "Gauss-Newton") or certificate.residual <= 1e-6
   assert labels.shape == (batch, learner.num_outputs(jnp.asarray(x)))
 
 
@@ -300,11 +301,11 @@ def test_certificates_cost_nothing_where_they_are_not_used():
     return linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known)
 
   def greedy(student):
-    return synthesis.greedy_labels(learner, student, target, x, truth, constraint)
+    return synthesis.greedy_labels(learner, student, targets.params(target), x, truth, constraint)
 
   assert operations(lambda s: greedy(s)[0], student) == operations(closed_form, student)
 
   def in_a_ball(student):
-    return synthesis.greedy_labels(learner, student, target, x, truth, last.constraints.magnitude(0.5))
+    return synthesis.greedy_labels(learner, student, targets.params(target), x, truth, last.constraints.magnitude(0.5))
 
   assert operations(lambda s: in_a_ball(s)[0], student) < operations(in_a_ball, student)

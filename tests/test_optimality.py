@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 import last_jax as last
-from last_jax import linear, synthesis
+from last_jax import linear, synthesis, targets
 from tests import problems
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -71,9 +71,8 @@ def quadratics(kind, by_autodiff):
       return linear.quadratic_of_batch(
         learner, student, problem.x, outputs, gradients, slopes, problem.truth, known
       ), outputs
-    return synthesis.quadratic_of_step(
-      learner, student, problem.target, problem.x, gradients, slopes, problem.truth
-    ), outputs
+    step = targets.Step(learner, student, problem.x, outputs, gradients, slopes, problem.truth)
+    return targets.expand(targets.params(problem.target), step), outputs
 
   return jax.jit(build, static_argnums=0) if kind == "conv" else jax.jit(build)
 

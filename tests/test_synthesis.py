@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 import last_jax as last
-from last_jax import synthesis
+from last_jax import distances
 from tests import problems
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -223,7 +223,7 @@ def test_through_other_optimizers_labels_are_never_worse_than_the_truth(x64, opt
     student = learner.step(student, x, truth)
 
     def distance(labels, student=student, x=x, target=target):
-      return float(synthesis.squared_distance(learner.step(student, x, labels).params, target))
+      return float(distances.squared_distance(learner.step(student, x, labels).params, target))
 
     labels = last.synthesize_labels(
       learner, student.params, target, x, truth, problems.CONSTRAINTS[name], opt_state=student.opt_state
@@ -319,7 +319,7 @@ def distances_of(learner, problem, labels):
   """G of each of `labels [s, m, K]`."""
   student, x = learner.start(jax.tree.map(jnp.asarray, problem.params)), jnp.asarray(problem.x)
   after = jax.lax.map(lambda label: learner.step(student, x, label).params, labels)
-  return jax.vmap(lambda params: synthesis.squared_distance(params, problem.target))(after)
+  return jax.vmap(lambda params: distances.squared_distance(params, problem.target))(after)
 
 
 def test_one_hot_batches_of_hinge_loss_leave_a_truth_whose_gradient_vanishes(x64):
@@ -551,7 +551,7 @@ def test_through_adam_labels_teach_networks_with_dead_units(x64):
     student = learner.step(learner.start(params), x, truth)
     labels = last.synthesize_labels(learner, student.params, target, x, truth, opt_state=student.opt_state)
     before, after = (
-      synthesis.squared_distance(learner.step(student, x, label).params, target) for label in (truth, labels)
+      distances.squared_distance(learner.step(student, x, label).params, target) for label in (truth, labels)
     )
     assert after < before - 1e-3
 
@@ -561,13 +561,13 @@ def test_through_adam_labels_teach_networks_with_dead_units(x64):
 
 def test_the_distance_has_a_derivative_at_the_target(x64):
   target = {"w": jnp.ones((3, 2)), "b": jnp.zeros(2)}
-  value, gradient = jax.value_and_grad(synthesis.distance)(target, target)
+  value, gradient = jax.value_and_grad(distances.distance)(target, target)
   assert value == 0
   chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, target))
-  tangent = jax.jvp(lambda params: synthesis.distance(params, target), (target,), (target,))[1]
+  tangent = jax.jvp(lambda params: distances.distance(params, target), (target,), (target,))[1]
   assert tangent == 0
   params = jax.tree.map(lambda leaf: leaf + 0.5, target)
-  value, gradient = jax.value_and_grad(synthesis.distance)(params, target)
+  value, gradient = jax.value_and_grad(distances.distance)(params, target)
   np.testing.assert_allclose(value, 0.5 * 8**0.5)
   chex.assert_trees_all_close(gradient, jax.tree.map(lambda leaf: jnp.full_like(leaf, 8**-0.5), target))
 

@@ -11,7 +11,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import last_jax as last
-from last_jax import target as target_module
+from last_jax import fitting
 
 COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
 
@@ -129,7 +129,7 @@ def test_memory_is_bounded_by_the_pools_not_by_the_hessians(features, megabytes)
     learner = last.learners.softmax(features, 10, learning_rate=0.1, weight_decay=5e-5)
     params = {"weights": shape(features, 10), "bias": shape(10)}
     pool = shape(60_000, features), shape(60_000, 10)
-    compiled = target_module.minimise.lower(learner, params, *pool, shape(), shape(dtype=jnp.int64)).compile()
+    compiled = fitting.minimise.lower(learner, params, *pool, shape(), shape(dtype=jnp.int64)).compile()
   assert compiled.memory_analysis().temp_size_in_bytes < megabytes * 2**20
 
 

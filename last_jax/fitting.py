@@ -12,7 +12,7 @@ import optax
 from absl import logging
 from jax.flatten_util import ravel_pytree
 
-from last_jax import checks, devices, models
+from last_jax import checks, devices, losses, models
 from last_jax.base import Array, Key, Params, Pool
 from last_jax.learners import Learner, check_learns_from
 
@@ -73,7 +73,7 @@ def fit_target(
     ValueError: an argument is wrong, or the gradient is not finite at zero parameters or at the end.
   """
   check_learns_from(learner, pool)
-  checks.check_two_classes(learner, pool.y, "pool")
+  checks.check_two_classes(learner, pool.x, pool.y, "pool")
   if tolerance is not None:
     checks.check_positive("tolerance", tolerance)
   if max_steps is not None:
@@ -89,7 +89,9 @@ def fit_target(
     found, bound = _fit_linear(learner, init, pool.x, labels, tolerance, steps)
   else:
     params = learner.init(jax.random.key(0) if key is None else key) if init is None else init
-    found, bound = _fit(learner, params, pool.x, labels, tolerance, steps)
+    found, bound = _fit(learner, models.wide(params), pool.x, labels, tolerance, steps)
+    # Parameters of 16 bits are fitted in float32, and rounded at the end.
+    found = found._replace(params=jax.tree.map(lambda new, old: new.astype(old.dtype), found.params, params))
   norm = float(found.gradient_norm)
   message = f"fit_target: gradient norm {norm:.2e} after {int(found.steps)} steps"
   if not np.isfinite(norm):
@@ -108,7 +110,7 @@ def _fit_linear(
 
   Runs on the host: GPUs are slow in float64, and TPUs have none.
   """
-  dtype = x.dtype
+  dtype = labels.dtype
   arrays = jax.tree.map(np.asarray, (init, x, labels))
   with jax.enable_x64(True), jax.default_device(devices.host()):
     init, x, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), arrays)
@@ -285,12 +287,15 @@ def unreachable_part(learner: Learner, params: Params, target: Params, x: Array)
   checks.check_params(learner, target, "target")
   checks.check_inputs(learner, x, "x")
   checks.check_finite("x", x)
-  width = learner.num_outputs(x)
+  params, target = models.wide(params), models.wide(target)
+  x = x.astype(models.label_dtype(x))
 
   def directions(x_one: Array) -> Array:
-    outputs, pull = jax.vjp(lambda w: learner.apply(w, x_one[None])[0], params)
-    slope = learner.loss.label_slope(outputs, jnp.zeros(width, x.dtype) + 0.5)
-    return jax.vmap(lambda column: ravel_pytree(pull(column)[0])[0])(slope.T)  # [K, P]
+    outputs, pull = jax.vjp(lambda w: losses.rows(learner.apply(w, x_one[None])[0][None]), params)  # [T, K]
+    slopes = jax.vmap(learner.loss.label_slope)(outputs, jnp.full_like(outputs, 0.5))  # [T, K, K]
+    columns = jax.vmap(jax.vmap(jnp.outer, (None, 1)), (0, 0))(jnp.eye(outputs.shape[0], dtype=x.dtype), slopes)
+    columns = columns.reshape(-1, *outputs.shape)  # [T K, T, K]: du/dy for each number of each token's label.
+    return jax.vmap(lambda column: ravel_pytree(pull(column)[0])[0])(columns)
 
   # The span of all directions, from the sum of their outer products [P, P]: no [n K, P] matrix is formed.
   size = ravel_pytree(params)[0].size

@@ -1,0 +1,88 @@
+"""How far labels can take a student toward target parameters, and a warning where that is not far.
+
+Parameters of a network that was trained from another start are not a direction for this student: both compute about the
+same function with units in another order. Labels lead toward them slowly, and through worse networks.
+"""
+
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from last_jax import constraints, distances, models, synthesis, targets
+from last_jax.base import Array, Params, is_concrete
+from last_jax.constraints import Constraint
+from last_jax.learners import Learner
+from last_jax.problem import Problem
+
+_FAR = 0.5  # Cosine between start and target below which they are taken for networks of different starts.
+_told: set[Any] = set()  # Models that were warned about.
+
+
+class Reach(NamedTuple):
+  """What the labels of one step can do.
+
+  Attributes:
+    distance: ||w - w*|| before the step.
+    after: the least distance after it, over all labels of the set.
+    share: of the distance that the step takes away, 1 - after / distance.
+    cosine: between w and w*: about 1 for targets that were trained from w, about 0 for those of another start.
+  """
+
+  distance: float
+  after: float
+  share: float
+  cosine: float
+
+
+def reach(
+  learner: Learner, params: Params, target: Params, x: Array, y: Array, constraint: Constraint | None = None
+) -> Reach:
+  """Return what the best labels of the batch `x [m, ...]` do for a student at `params`, with truth `y`.
+
+  Args:
+    learner: the learner.
+    params: w.
+    target: w*.
+    x: `[m, ...]` examples, shown together in one step.
+    y: their ground truth.
+    constraint: the set of labels; all labels unless given, which bounds what any set can do.
+  """
+  labels = synthesis.synthesize_labels(
+    learner, params, targets.params(target, coasting=False), x, y, constraint or constraints.none()
+  )
+  after = learner.step(learner.start(params), x, labels).params
+  before, least = (float(distances.distance(each, target)) for each in (params, after))
+  return Reach(before, least, 1 - least / before if before > 0 else 0.0, _cosine(params, target))
+
+
+def _cosine(params: Params, target: Params) -> float:
+  """Return the cosine between weights, without the leaves of one dimension: fresh biases are zero, scales are one."""
+  pairs = zip(jax.tree.leaves(params), jax.tree.leaves(target), strict=True)
+  rows = [[np.asarray(leaf, np.float64).ravel() for leaf in pair] for pair in pairs if pair[0].ndim > 1]
+  if not rows:
+    return 1.0
+  one, other = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+  size = np.linalg.norm(one) * np.linalg.norm(other)
+  return float(one @ other / size) if size > 0 else 1.0
+
+
+def warn_if_far(problem: Problem, params: Params) -> None:
+  """Warn, once for each model, where target parameters of a network look like those of another start."""
+  model = problem.learner.model
+  if isinstance(model, models.Linear) or model in _told:
+    return
+  if not all(map(is_concrete, jax.tree.leaves((params, problem.target)))):
+    return
+  _told.add(model)
+  cosine = _cosine(params, problem.target)
+  if cosine < _FAR:
+    distance = float(distances.distance(params, problem.target))
+    warnings.warn(
+      f"target is far from the start: ||w - w*|| = {distance:.3g}, and the cosine between them is {cosine:.2f}, as for "
+      "networks that were trained from different starts. Labels lead there slowly, and its accuracy is lost on the "
+      "way. Steer toward its outputs, teachers.greedy(..., toward=targets.outputs(x, z)), or train the target from "
+      "the student's own start. last.reach(...) says what the labels of a batch can do in one step.",
+      stacklevel=3,
+    )

@@ -1,0 +1,177 @@
+"""The minimiser of a convex quadratic over a convex set, which is known by its projection only.
+
+Accelerated projected gradients (FISTA, with restarts) need a product and a projection per iteration, and find the
+minimiser of an ordinary label problem in some twenty. Where they have not arrived after a few dozen, the problem is ill
+conditioned; but by then it is mostly known which constraints are active, and a semismooth Newton step on the condition
+z = P(z - gradient) lands on the minimiser, or on the next constraint. Rounds of both end when rounding is reached.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from last_jax import quadratic as quadratics
+from last_jax.base import Array, Certificate
+from last_jax.quadratic import BatchProjection, Quadratic, safe_divide
+
+_ROUNDS = 40  # One is enough except for ill-conditioned problems.
+_STEPS_PER_ROUND = 60  # At least; up to the number of unknowns, for then they take as long as a Newton step.
+_NEWTON_STEPS = 4  # Tried at the end of a round.
+_SHARES = tuple(0.5**power for power in range(12))  # Of a Newton step.
+_STALLED = 3  # Rounds without progress after which rounding is taken to be reached.
+
+
+def minimise(quadratic: Quadratic, project: BatchProjection) -> tuple[Array, Certificate]:
+  """Return the minimiser over a convex set, given by its projection: `[m, K]`.
+
+  One number to choose: the projection of the free minimiser. Otherwise by iteration: see the module.
+  """
+  quadratics.check(quadratic)
+  start = project(quadratic.at)
+  if quadratic.at.size == 1:
+    step = safe_divide(quadratic.linear, quadratic.product(jnp.ones_like(start)))
+    far = float(jnp.finfo(step.dtype).max) ** 0.45  # Projections may square it.
+    labels = project(quadratic.at - jnp.clip(step, -far, far))
+    return jnp.where(jnp.isfinite(labels), labels, start), quadratics.solved_directly(labels, "closed form")
+  problem = _normalise(quadratic, start)
+
+  def miss(labels: Array) -> Array:
+    return labels - project(labels - problem.gradient(labels))
+
+  def solve_linear(push: Callable[[Array], Array], goal: Array) -> Array:
+    if callable(problem.matrix):
+      return jax.scipy.sparse.linalg.bicgstab(push, goal, tol=1e-6)[0]
+    basis = jnp.eye(goal.size, dtype=goal.dtype).reshape(goal.size, *goal.shape)
+    matrix = jax.vmap(push)(basis).reshape(goal.size, goal.size).T
+    return jnp.linalg.solve(matrix, goal.ravel()).reshape(goal.shape)
+
+  # The derivative of the answer follows from the condition that it meets: nothing is computed for it until it is asked.
+  labels, steps = jax.lax.custom_root(
+    miss, start, lambda _, start: _iterate(problem, project, start), solve_linear, has_aux=True
+  )
+  # False, too, where a label is not a number.
+  better = problem.scaled_change(labels) <= problem.scaled_change(start)
+  labels = jnp.where(better, labels, start)
+  left = quadratics.residual(quadratic, project, labels)
+  return labels, Certificate(residual=left, iterations=steps.astype(int), exact=True, road="projected gradients")
+
+
+def _normalise(quadratic: Quadratic, start: Array) -> Quadratic:
+  """Return the problem divided by its largest curvature, with a trace of curvature everywhere.
+
+  The trace makes the minimiser unique: the one nearest to `at`, where the quadratic itself does not decide.
+  """
+  at, matrix = quadratic.at, quadratic.matrix
+  largest = quadratics.largest_curvature(quadratic)
+  bound = jax.lax.stop_gradient(jnp.maximum(largest, quadratics.steepness(quadratic, start)))
+  little = at.size * jnp.finfo(at.dtype).eps
+  if callable(matrix):
+
+    def product(direction: Array) -> Array:
+      return safe_divide(matrix(direction) + little * largest * direction, bound)
+
+    return Quadratic(at, product, safe_divide(quadratic.linear, bound))
+  trace = little * jnp.eye(at.size, dtype=at.dtype).reshape(matrix.shape)
+  matrix = safe_divide(matrix, bound) + safe_divide(largest, bound) * trace
+  return Quadratic(at, matrix, safe_divide(quadratic.linear, bound))
+
+
+class _Progress(NamedTuple):
+  labels: Array  # [m, K], inside the set.
+  ahead: Array  # [m, K], extrapolated: where the next gradient is taken.
+  weight: Array  # [] of the extrapolation.
+  best: Array  # [m, K], of all labels whose condition was evaluated.
+  best_miss: Array  # []
+  steps: Array  # []
+
+
+def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> tuple[Array, Array]:
+  """Return labels, and the steps `[]` taken."""
+  dtype = start.dtype
+  tolerance = 4 * jnp.finfo(dtype).eps * (1 + jnp.sqrt(start.size).astype(dtype))
+
+  def unfinished(progress: _Progress) -> Array:
+    return progress.best_miss > tolerance
+
+  def gradient_step(progress: _Progress) -> _Progress:
+    labels = project(progress.ahead - problem.gradient(progress.ahead))
+    miss = jnp.linalg.norm(labels - progress.ahead)
+    # Momentum that points uphill is dropped.
+    restart = jnp.sum((progress.ahead - labels) * (labels - progress.labels)) > 0
+    weight = jnp.where(restart, 1.0, progress.weight)
+    next_weight = 0.5 * (1 + jnp.sqrt(1 + 4 * weight**2))
+    momentum = jnp.where(restart, 0.0, (weight - 1) / next_weight)
+    better = miss < progress.best_miss
+    return _Progress(
+      labels,
+      labels + momentum * (labels - progress.labels),
+      next_weight,
+      jnp.where(better, labels, progress.best),
+      jnp.where(better, miss, progress.best_miss),
+      progress.steps + 1,
+    )
+
+  def newton_step(progress: _Progress) -> _Progress:
+    step, miss = _newton(problem, project, progress.labels)
+    better = miss < progress.best_miss
+    best = jnp.where(better, progress.labels, progress.best)
+    # Beyond the first constraint that it meets, a whole step may lead uphill: take the best along its way.
+    ways = jax.vmap(lambda share: project(progress.labels - share * step))(jnp.asarray(_SHARES, dtype))
+    changes = jax.vmap(problem.scaled_change)(ways)
+    chosen = jnp.nanargmin(changes)
+    downhill = changes[chosen] < problem.scaled_change(progress.labels)
+    moved = jnp.where(downhill, ways[chosen], progress.labels)
+    return progress._replace(
+      labels=moved,
+      ahead=jnp.where(downhill, moved, progress.ahead),
+      weight=jnp.where(downhill, 1.0, progress.weight),
+      best=best,
+      best_miss=jnp.minimum(miss, progress.best_miss),
+    )
+
+  def repeat(step: Callable[[_Progress], _Progress], progress: _Progress, times: int) -> _Progress:
+    def more(counted: tuple[_Progress, Array]) -> Array:
+      return unfinished(counted[0]) & (counted[1] < times)
+
+    return jax.lax.while_loop(more, lambda counted: (step(counted[0]), counted[1] + 1), (progress, jnp.zeros((), int)))[
+      0
+    ]
+
+  def one_round(state: tuple[_Progress, Array, Array]) -> tuple[_Progress, Array, Array]:
+    before, rounds, stalled = state
+    after = repeat(gradient_step, before, max(_STEPS_PER_ROUND, start.size))
+    if not callable(problem.matrix):
+      after = repeat(newton_step, after, _NEWTON_STEPS + 1)
+    # A long way along a flat direction lowers G steadily, and the miss only at its end.
+    level = problem.scaled_change(before.labels)
+    lower = problem.scaled_change(after.labels) < level - 128 * jnp.finfo(dtype).eps * jnp.abs(level)
+    progressed = lower | (after.best_miss < 0.5 * before.best_miss)
+    return after, rounds + 1, jnp.where(progressed, 0, stalled + 1)
+
+  def more_rounds(state: tuple[_Progress, Array, Array]) -> Array:
+    progress, rounds, stalled = state
+    return unfinished(progress) & (rounds < _ROUNDS) & (stalled < _STALLED)
+
+  zero = jnp.zeros((), int)
+  infinity = jnp.full((), jnp.inf, dtype)
+  first = _Progress(start, start, jnp.ones((), dtype), start, infinity, zero)
+  last, *_ = jax.lax.while_loop(more_rounds, one_round, (first, zero, zero))
+  return last.best, last.steps.astype(dtype)  # `custom_root` differentiates all that it returns: no integers.
+
+
+def _newton(problem: Quadratic, project: BatchProjection, labels: Array) -> tuple[Array, Array]:
+  """Return one semismooth Newton step on z = P(z - gradient), to be subtracted, and the miss of `labels`."""
+  (batch, width), size = labels.shape, labels.size
+  moved = labels - problem.gradient(labels)
+  # Labels are projected one by one, so K derivatives, each of all labels at once, give all K x K blocks.
+  directions = jnp.broadcast_to(jnp.eye(width, dtype=labels.dtype)[:, None], (width, batch, width))
+  projected, push = jax.linearize(project, moved)
+  blocks = jax.vmap(push, out_axes=2)(directions)  # [m, K, K]
+  slope = jnp.einsum("ikl,ij->ikjl", blocks, jnp.eye(batch, dtype=labels.dtype)).reshape(size, size)
+  identity = jnp.eye(size, dtype=labels.dtype)
+  system = identity - slope @ (identity - problem.matrix.reshape(size, size))
+  step = jnp.linalg.solve(system, (labels - projected).reshape(size))
+  step = jnp.where(jnp.all(jnp.isfinite(step)), step, 0.0)
+  return step.reshape(labels.shape), jnp.linalg.norm(labels - projected)

@@ -1,0 +1,165 @@
+"""The protocol of targets, and G as a quadratic in the labels of a step."""
+
+import functools
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from last_jax import distances
+from last_jax.base import Array, Key, Params, Student
+from last_jax.kernels import fast_in_loops
+from last_jax.learners import Learner
+from last_jax.linear import Geometry
+from last_jax.models import wide
+from last_jax.optimizers import Sgd
+from last_jax.problem import Problem
+from last_jax.quadratic import MOST_NUMBERS, Quadratic, power_of_two
+
+
+class Step(NamedTuple):
+  """One step on a batch whose labels are open: at labels y the gradient in the outputs is u + B (y - at).
+
+  Labels of tokens are rows of their own: n = m T rows, or m without tokens.
+  """
+
+  learner: Learner
+  student: Student  # Before the step.
+  x: Array  # [m, ...]
+  outputs: Array  # [n, K]
+  gradients: Array  # [n, K] u
+  slopes: Array  # [n, K, K] B
+  at: Array  # [n, K]
+
+
+class Target(Protocol):
+  """What labels steer toward. Targets are pytrees."""
+
+  @property
+  def needs_params(self) -> bool:
+    """Whether it is the problem's own w*."""
+
+  @property
+  def coasting(self) -> bool:
+    """Whether, with momentum, the point where the student would come to rest is steered, or the next parameters."""
+
+  def check(self, learner: Learner) -> None:
+    """Raise an error that names the argument, unless the target is one for this learner."""
+
+  def prepare(self, problem: Problem) -> Geometry | None:
+    """Check the target. Return inner products of the problem's pool, where closed forms apply."""
+
+  def now(self, params: Params | None, step: Array, key: Key) -> "Target":
+    """Return the target of one step: `params` is the problem's w*, `step []` the iteration."""
+
+  def has_closed_form(self, learner: Learner) -> bool:
+    """Return whether everything follows from inner products of the pool, computed once: see `linear`."""
+
+  def geometry(self, learner: Learner, x: Array) -> Geometry | None:
+    """Return inner products of `x [m, ...]`, where closed forms apply."""
+
+  def residuals(self, learner: Learner, student: Student) -> Any:
+    """Return the errors of a student after its step, a tree of arrays; G is the sum of their squares."""
+
+  def expand(self, step: Step) -> Quadratic:
+    """Return G around the step's labels `at`, by tangent kernels. The learner's optimizer is an `Sgd`."""
+
+
+def value(target: Target, learner: Learner, student: Student) -> Array:
+  """Return G for a student after its step, `[]`."""
+  return sum_of_squares(target.residuals(learner, student))
+
+
+def sum_of_squares(tree: Any) -> Array:
+  """Return the sum of the squares of all leaves, `[]`."""
+  return jax.tree.reduce(jnp.add, jax.tree.map(lambda leaf: jnp.sum(jnp.ravel(leaf) ** 2), tree))
+
+
+def expand(target: Target, step: Step) -> Quadratic:
+  """Return G around the step's labels `at`: exact for affine steps, and otherwise for the step linearized there."""
+  return target.expand(step) if isinstance(step.learner.optimizer, Sgd) else _expand_by_columns(target, step)
+
+
+def _expand_by_columns(target: Target, step: Step) -> Quadratic:
+  """Return G around `at` for any optimizer, from the derivative of the residuals in every entry of every label."""
+  learner, student = step.learner, step.student
+  (rows, width), batch = step.at.shape, step.x.shape[0]
+
+  def outputs(params: Params, x: Array) -> Array:
+    return learner.apply(params, x).reshape(-1, width)
+
+  _, pull_batch = jax.vjp(lambda params: outputs(params, step.x), student.params)
+  (gradient,) = pull_batch(step.gradients / rows)
+  after, derivative = jax.linearize(lambda g: target.residuals(learner, learner.update(student, g)), gradient)
+  affine = learner.optimizer.is_affine(student.params)
+
+  def push(tangent: Params) -> Any:
+    moved = derivative(tangent)
+    # Adam has no derivative at a gradient of zero.
+    return moved if affine else jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), moved)
+
+  # How far one unit of gradient moves the residuals is taken out of the columns before they are squared.
+  moved = jax.tree.leaves(push(jax.tree.map(jnp.ones_like, gradient)))
+  scale = power_of_two(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in moved]))
+
+  def columns_of(x_one: Array, slopes: Array) -> Any:
+    """Return the columns of the labels of one example, leaves `[T, K, ...]`, from its slopes `[T, K, K]`."""
+    _, pull = jax.vjp(lambda params: outputs(params, x_one[None]), student.params)
+    tokens = jnp.arange(slopes.shape[0])
+
+    def column(token: Array, slope: Array) -> Any:
+      return push(pull(jnp.zeros(slopes.shape[:2], slope.dtype).at[token].set(slope / (rows * scale)))[0])
+
+    return jax.vmap(jax.vmap(column, (None, 1)))(tokens, slopes)
+
+  slopes = step.slopes.reshape(batch, rows // batch, width, width)
+  columns = jax.vmap(columns_of)(step.x, slopes)  # dr/dy / scale, leaves [m, T, K, ...].
+  flat = [leaf.reshape(rows * width, -1) for leaf in jax.tree.leaves(columns)]
+  matrix = functools.reduce(jnp.add, [leaf @ leaf.T for leaf in flat])
+  errors = [leaf.reshape(-1) for leaf in jax.tree.leaves(after)]
+  linear_term = functools.reduce(jnp.add, [leaf @ error for leaf, error in zip(flat, errors, strict=True)])
+  return Quadratic(step.at, matrix.reshape(step.at.shape * 2), (linear_term / scale).reshape(step.at.shape), scale)
+
+
+def push(learner: Learner, params: Params, x: Array, tangent: Params) -> Array:
+  """Return J(x) times a tangent, `[m, ..., K]`."""
+  return jax.jvp(lambda params: learner.apply(params, x), (wide(params),), (tangent,))[1]
+
+
+def choose_road(road: str | None, step: Step) -> str:
+  """Return "kernel" or "products": as set, or else by the size of the label problem."""
+  return road or ("kernel" if step.at.size <= MOST_NUMBERS else "products")
+
+
+def by_products(step: Step, pace: Any, reach: Array, layer_weights: Any) -> Quadratic:
+  """Return ||w+ - w*||^2_M around `at`, with a product in place of the matrix: a backward and a forward pass.
+
+  Args:
+    step: the step.
+    pace: `[]`, how far one unit of u of one row moves the parameters.
+    reach: `[n, K]`, J M e for the student after a step without a gradient.
+    layer_weights: M.
+  """
+  params = wide(step.student.params)
+
+  def outputs(params: Params) -> Array:
+    return step.learner.apply(params, step.x).reshape(step.at.shape)
+
+  _, pull = jax.vjp(fast_in_loops(outputs), params)
+  _, push_on = jax.linearize(outputs, params)
+
+  def kernel(u: Array) -> Array:
+    return push_on(distances.weigh(pull(u)[0], layer_weights))
+
+  # Sizes are taken out before they are squared; powers of two round nothing.
+  trial = jnp.cos(jnp.arange(step.at.size, dtype=step.at.dtype)).reshape(step.at.shape)
+  length = power_of_two(jnp.sqrt(jnp.max(jnp.abs(jax.lax.stop_gradient(kernel(trial))))))
+  scale = power_of_two(jnp.asarray(pace * length))
+  share = pace * length / scale
+
+  def multiply(direction: Array) -> Array:
+    moved = kernel(jnp.einsum("ioc,ic->io", step.slopes, direction)) / length**2
+    return share**2 * jnp.einsum("ioc,io->ic", step.slopes, moved)
+
+  after = reach / length - pace * length * (kernel(step.gradients) / length**2)
+  return Quadratic(step.at, multiply, -share / scale * jnp.einsum("ioc,io->ic", step.slopes, after), scale)

@@ -1,0 +1,177 @@
+"""Targets in the space of the parameters: one point, or a trajectory."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from last_jax import checks, distances, linear
+from last_jax.base import STATIC, Array, Key, Params, Student
+from last_jax.kernels import factored_gradients
+from last_jax.learners import Learner
+from last_jax.linear import Geometry
+from last_jax.models import wide
+from last_jax.problem import Problem
+from last_jax.quadratic import Quadratic, power_of_two
+from last_jax.targets.base import Step, by_products, choose_road, push
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ToParams:
+  """See `params`."""
+
+  params: Params | None
+  layer_weights: Any = None
+  coasting: bool = dataclasses.field(default=True, metadata=STATIC)
+  road: str | None = dataclasses.field(default=None, metadata=STATIC)
+
+  @property
+  def needs_params(self) -> bool:
+    """Whether it is the problem's own w*."""
+    return self.params is None
+
+  def check(self, learner: Learner) -> None:
+    """See `Target`."""
+    checks.check_layer_weights(self.layer_weights, learner.shapes())
+    if self.params is not None:
+      checks.check_params(learner, self.params, "params")
+
+  def prepare(self, problem: Problem) -> Geometry | None:
+    """See `Target`."""
+    self.check(problem.learner)
+    goal = problem.target if self.params is None else self.params
+    return dataclasses.replace(self, params=goal).geometry(problem.learner, problem.pool.x)
+
+  def now(self, params: Params | None, step: Array, key: Key) -> "ToParams":
+    """See `Target`."""
+    del step, key
+    return dataclasses.replace(self, params=params) if self.params is None else self
+
+  def geometry(self, learner: Learner, x: Array) -> Geometry | None:
+    """See `Target`."""
+    return linear.geometry(learner, self.params, x) if self.has_closed_form(learner) else None
+
+  def has_closed_form(self, learner: Learner) -> bool:
+    """See `Target`."""
+    return learner.is_linear and self.layer_weights is None
+
+  def residuals(self, learner: Learner, student: Student) -> Any:
+    """See `Target`."""
+    reached = learner.position(student, self.coasting)
+    roots = None if self.layer_weights is None else jax.tree.map(jnp.sqrt, self.layer_weights)
+    return distances.weigh(distances.difference(reached, self.params), roots)
+
+  def error(self, learner: Learner, student: Student) -> tuple[Params, Array | float]:
+    """Return M (drift - w*), where drift is the student after a step without a gradient, and the rate, `[]`."""
+    drift, rate = learner.drift(student, self.coasting)
+    return distances.weigh(distances.difference(drift, self.params), self.layer_weights), rate
+
+  def expand(self, step: Step) -> Quadratic:
+    """See `Target`."""
+    learner, student = step.learner, step.student
+    error, rate = self.error(learner, student)
+    reach = push(learner, student.params, step.x, error).reshape(step.at.shape)
+    if choose_road(self.road, step) == "products":
+      return by_products(step, rate / step.at.shape[0], reach, self.layer_weights)
+    # Inner products of the gradients that belong to the columns of B, and to u, which is one row more.
+    rows = jnp.concatenate([jnp.swapaxes(step.slopes, 1, 2), step.gradients[:, None]], 1)  # [n, K + 1, K]
+    found = factored_gradients(
+      learner.apply, wide(student.params), step.x, cotangents=_by_example(rows, step), weights=self.layer_weights
+    ).inner_products()
+    number, width = step.at.shape
+    products = found.reshape(number, width + 1, number, width + 1)
+    # Sizes are taken out before they are squared; powers of two round nothing.
+    pace = rate / number
+    length = power_of_two(jnp.sqrt(jax.lax.stop_gradient(jnp.max(jnp.abs(products)))))
+    scale = power_of_two(jnp.asarray(pace * length))
+    share, products = pace * length / scale, products / length**2
+    # Bᵀ J M (w+ - w*) / length, after the step with labels `at`.
+    moved = jnp.sum(products[:, :width, :, width], 2)
+    after = jnp.einsum("ioc,io->ic", step.slopes, reach) / length - pace * length * moved
+    linear_term, matrix = -share / scale * after, share**2 * products[:, :width, :, :width]
+    return Quadratic(step.at, matrix, linear_term, scale)
+
+
+def _by_example(rows: Array, step: Step) -> Array:
+  """Return rows `[n, R, K]` of labels as cotangents of examples, `[m, R, K]`, or `[m, T R, T K]` with T tokens each."""
+  batch, (number, count, width) = step.x.shape[0], rows.shape
+  tokens = number // batch
+  if tokens == 1:
+    return rows
+  blocks = rows.reshape(batch, tokens, count, width)
+  eye = jnp.eye(tokens, dtype=rows.dtype)
+  return jnp.einsum("btrk,ts->btrsk", blocks, eye).reshape(batch, tokens * count, tokens * width)
+
+
+def params(
+  params: Params | None = None, *, layer_weights: Any = None, coasting: bool = True, road: str | None = None
+) -> ToParams:
+  """The paper's target: parameters w*, G = ||w+ - w*||^2_M.
+
+  Args:
+    params: w*; the problem's own target unless given.
+    layer_weights: M, the paper's beta, as a prefix of the parameters' tree: {"layer_0": beta, "layer_1": 1.0}.
+    coasting: whether, with momentum, w+ is the point where the student would come to rest, or the next parameters.
+    road: "kernel": the label problem of a network has a matrix, from its tangent kernel, and is solved to rounding.
+      "products": it has none, and every iteration of the solver takes a backward and a forward pass; for large batches
+      of many classes, whose matrix would not fit into memory; labels then have no derivatives. Unless given, by size.
+  """
+  if road is not None:
+    checks.check_name("road", road, ("kernel", "products"))
+  return ToParams(params, layer_weights, bool(coasting), road)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ToTrajectory:
+  """See `trajectory`."""
+
+  params: Params  # Leaves [T, ...].
+  layer_weights: Any = None
+  coasting: bool = dataclasses.field(default=True, metadata=STATIC)
+  needs_params: ClassVar[bool] = False
+
+  def check(self, learner: Learner) -> None:
+    """See `Target`."""
+    lengths = {leaf.shape[:1] for leaf in jax.tree.leaves(self.params)}
+    if len(lengths) != 1 or () in lengths or (0,) in lengths:
+      raise ValueError("params of targets.trajectory must have a leading axis [T], the same in all leaves")
+    first = jax.tree.map(lambda leaf: leaf[0], self.params)
+    checks.check_params(learner, first, "params of targets.trajectory, without its axis [T],")
+    checks.check_layer_weights(self.layer_weights, first)
+
+  def prepare(self, problem: Problem) -> None:
+    """See `Target`."""
+    self.check(problem.learner)
+
+  def now(self, params: Params | None, step: Array, key: Key) -> ToParams:
+    """See `Target`."""
+    del params, key
+    length = jax.tree.leaves(self.params)[0].shape[0]
+    goal = jax.tree.map(lambda leaf: leaf[jnp.minimum(step, length - 1)], self.params)
+    return ToParams(goal, self.layer_weights, self.coasting)
+
+  def has_closed_form(self, learner: Learner) -> bool:
+    """Return False: inner products with a target that moves cannot be computed once."""
+    del learner
+    return False
+
+  def geometry(self, learner: Learner, x: Array) -> None:
+    """Raise: only the target of a step has one."""
+    raise TypeError("a trajectory is a target per step: use .now(params, step, key)")
+
+  residuals = expand = geometry  # Likewise.
+
+
+def trajectory(params: Params, *, layer_weights: Any = None, coasting: bool = True) -> ToTrajectory:
+  """A target per step: after iteration t (from 1) the student should be at the t-th parameters.
+
+  Args:
+    params: parameters with a leading axis [T] in every leaf, such as the stacked iterates of another learner. The last
+      remains the target when they are used up.
+    layer_weights: as in `params`.
+    coasting: as in `params`.
+  """
+  return ToTrajectory(jax.tree.map(jnp.asarray, params), layer_weights, bool(coasting))

@@ -1,0 +1,289 @@
+"""What labels steer toward: quadratics against the step itself, the point of rest against a student left alone."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import last_jax as last
+from last_jax import synthesis, targets
+
+KEY = jax.random.key(0)
+MOMENTA = {"plain": {}, "heavy ball": {"momentum": 0.7}, "nesterov": {"momentum": 0.7, "nesterov": True}}
+
+
+def draw(learner, shape, width, batch, seed=0):
+  """A student with velocity, random goal parameters, examples and one-hot truth, in float64."""
+  random = np.random.default_rng(seed)
+  shapes = jax.eval_shape(learner.init, KEY)
+  params, goal, velocity = (
+    jax.tree.map(lambda leaf: jnp.asarray(0.5 * random.normal(size=leaf.shape)), shapes) for _ in range(3)
+  )
+  x = jnp.asarray(random.normal(size=(batch, *shape)))
+  truth = jnp.asarray(np.eye(width)[random.integers(width, size=batch)])
+  return learner.update(learner.start(params), velocity), goal, x, truth
+
+
+def expand(learner, student, target, x, truth):
+  outputs = learner.apply(student.params, x)
+  gradients = jax.vmap(learner.loss.output_gradient)(outputs, truth)
+  slopes = jax.vmap(learner.loss.label_slope)(outputs, truth)
+  return targets.expand(target, targets.Step(learner, student, x, outputs, gradients, slopes, truth))
+
+
+def make_mlp(**settings):
+  return last.learners.mlp((4, 6, 3), learning_rate=0.3, activation="tanh", weight_decay=1e-2, **settings)
+
+
+@pytest.mark.parametrize("settings", MOMENTA.values(), ids=MOMENTA)
+def test_the_point_of_rest_is_where_a_student_ends_that_is_left_alone(x64, settings):
+  """Without weight decay, which would go on: gradients of zero for 120 steps."""
+  update = jax.jit(lambda learner, student, gradient: learner.update(student, gradient))
+  schedule = optax.linear_schedule(0.3, 0.1, 3)
+  for rate in (0.3, schedule):
+    learner = last.learners.softmax(4, 3, learning_rate=rate, **settings)
+    student, _, x, truth = draw(learner, (4,), 3, 2)
+    for _ in range(4):  # The schedule has ended by then: before, its next rate is taken for all that follow.
+      student = learner.step(student, x, truth)
+    rest = learner.position(student)
+    zero = jax.tree.map(jnp.zeros_like, student.params)
+    alone = student
+    for _ in range(120):
+      alone = update(learner, alone, zero)
+    # Schedules compute in float32, or in float64 where they are compiled.
+    chex.assert_trees_all_close(rest, alone.params, rtol=1e-10 if rate == 0.3 else 1e-6)
+    chex.assert_trees_all_equal(learner.position(student, coasting=False), student.params)
+
+
+@pytest.mark.parametrize("settings", MOMENTA.values(), ids=MOMENTA)
+def test_the_point_of_rest_moves_as_plain_sgd(x64, settings):
+  learner = last.learners.softmax(4, 3, learning_rate=0.3, **settings)
+  student, _, x, truth = draw(learner, (4,), 3, 2)
+  gradient = jax.grad(learner.mean_loss)(student.params, x, truth)
+  moved = optax.tree.sub(learner.position(learner.step(student, x, truth)), learner.position(student))
+  rate = 0.3 / (1 - settings.get("momentum", 0.0))
+  chex.assert_trees_all_close(moved, jax.tree.map(lambda leaf: -rate * leaf, gradient), rtol=1e-12)
+
+
+KINDS = {
+  "linear": (lambda **s: last.learners.softmax(4, 3, learning_rate=0.3, weight_decay=1e-2, **s), (4,), 3),
+  "mlp": (make_mlp, (4,), 3),
+  "optax": (lambda **s: last.learners.from_apply(
+    make_mlp().init, make_mlp().apply, "softmax_cross_entropy",
+    optimizer=optax.chain(optax.add_decayed_weights(0.01), optax.sgd(0.2, momentum=0.7)), **s), (4,), 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("settings", MOMENTA.values(), ids=MOMENTA)
+def test_the_quadratic_of_parameters_is_the_distance_after_the_step(x64, kind, settings):
+  if kind == "optax":
+    settings = {}
+  make, shape, width = KINDS[kind]
+  learner = make(**settings)
+  student, goal, x, truth = draw(learner, shape, width, 3)
+  random = np.random.default_rng(1)
+  weights = jax.tree.map(lambda leaf: float(random.uniform(0.5, 2)), goal)
+  for coasting in (True, False):
+    for layer_weights in (None, weights):
+      target = targets.params(goal, layer_weights=layer_weights, coasting=coasting)
+      found = expand(learner, student, target, x, truth)
+      for _ in range(3):
+        labels = truth + jnp.asarray(random.normal(size=truth.shape))
+
+        def distance(labels, coasting=coasting, layer_weights=layer_weights):
+          reached = learner.position(learner.step(student, x, labels), coasting)
+          factors = jax.tree.map(lambda _: 1.0, goal) if layer_weights is None else layer_weights
+          return sum(
+            jax.tree.leaves(jax.tree.map(lambda w, g, f: float(f * np.sum((w - g) ** 2)), reached, goal, factors))
+          )
+
+        expected = distance(labels) - distance(truth)
+        np.testing.assert_allclose(found.change(labels), expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("settings", MOMENTA.values(), ids=MOMENTA)
+def test_the_quadratic_of_outputs_is_that_of_the_linearized_student(x64, kind, settings):
+  settings = {} if kind == "optax" else settings
+  make, shape, width = KINDS[kind]
+  learner = make(**settings)
+  student, _, x, truth = draw(learner, shape, width, 3)
+  random = np.random.default_rng(2)
+  x_eval, z = jnp.asarray(random.normal(size=(7, *shape))), jnp.asarray(random.normal(size=(7, width)))
+  target = targets.outputs(x_eval, z)
+  found = expand(learner, student, target, x, truth)
+  # Other optimizers are linearized around the parameters after the step with the labels of the expansion.
+  around = student.params if kind != "optax" else learner.step(student, x, truth).params
+
+  def distance(labels):
+    reached = learner.position(learner.step(student, x, labels))
+    outputs, shift = jax.jvp(lambda w: learner.apply(w, x_eval), (around,), (optax.tree.sub(reached, around),))
+    errors = outputs + shift - z
+    return float(jnp.sum((errors - jnp.mean(errors, 1, keepdims=True)) ** 2))
+
+  for _ in range(3):
+    labels = truth + jnp.asarray(random.normal(size=truth.shape))
+    np.testing.assert_allclose(found.change(labels), distance(labels) - distance(truth), rtol=1e-8, atol=1e-12)
+  if kind == "linear":  # Nothing is lost by the linearization.
+    labels, certificate = synthesis.greedy_labels(learner, student, target, x, truth, last.constraints.simplex())
+    assert certificate.residual < 1e-10
+    exact = functools.partial(targets.value, target, learner)
+    reached = float(exact(learner.step(student, x, labels)))
+    for other in random.dirichlet(np.ones(width), size=(50, len(truth))):
+      assert reached <= float(exact(learner.step(student, x, other))) + 1e-12
+
+
+def test_outputs_of_squared_error_are_not_centred(x64):
+  learner = last.learners.least_squares(4, 3, learning_rate=0.3)
+  student, goal, x, truth = draw(learner, (4,), 3, 5)
+  z = learner.apply(goal, x)
+  target = targets.outputs(x, z)
+  labels, _ = synthesis.greedy_labels(learner, student, target, x, truth, last.constraints.none())
+  after = learner.step(student, x, labels)
+  np.testing.assert_allclose(learner.apply(after.params, x), z, atol=1e-6)  # As many labels as there are wishes.
+
+
+def test_a_trajectory_is_a_target_per_step(x64):
+  """A student that can follow exactly does: as many free labels as parameters."""
+  learner = last.learners.least_squares(3, 1, learning_rate=0.2, bias=False)
+  random = np.random.default_rng(0)
+  pool = last.Pool(random.normal(size=(8, 3)), random.normal(size=8))
+  path = {"weights": random.normal(size=(4, 3, 1))}
+  teacher = last.teachers.greedy(last.constraints.none(), last.targets.trajectory(path))
+  result = last.teach(KEY, learner, teacher, pool, steps=6, batch_size=5, probe=lambda params: params["weights"])
+  np.testing.assert_allclose(result.probe[1:5], path["weights"], atol=1e-8)
+  np.testing.assert_allclose(result.probe[5:], path["weights"][[3, 3]], atol=1e-8)
+
+
+@pytest.mark.parametrize("make", [
+  lambda toward: last.teachers.greedy(last.constraints.simplex(), toward),
+  lambda toward: last.teachers.planner(2, last.constraints.simplex(), toward),
+])  # fmt: skip
+def test_teachers_toward_outputs_need_no_target(make):
+  """A student that is steered toward the outputs of another network comes nearer to them than by SGD."""
+  random = np.random.default_rng(0)
+  pool = last.Pool(random.normal(size=(40, 4)).astype(np.float32), random.integers(0, 3, 40))
+  wide = last.learners.mlp((4, 16, 3), learning_rate=0.3)
+  z = wide.apply(wide.init(jax.random.key(5)), pool.x)
+  learner = last.learners.mlp((4, 6, 3), learning_rate=0.3)
+
+  def gap(teacher):
+    result = last.teach(KEY, learner, teacher, pool, steps=40, batch_size=4)
+    errors = learner.apply(result.params, pool.x) - z
+    return float(jnp.sum((errors - jnp.mean(errors, 1, keepdims=True)) ** 2))
+
+  toward = last.targets.outputs(pool.x, z)
+  assert gap(make(toward)) < 0.8 * gap(last.teachers.sgd())
+  some = last.targets.outputs(pool.x, z, batch_size=10)
+  assert np.isfinite(gap(make(some)))
+
+
+def test_momentum_does_not_overshoot():
+  """A constant target that SGD with momentum 0.9 and free labels toward the next parameters runs away from."""
+  learner = last.learners.mlp((4, 16, 3), learning_rate=0.05, momentum=0.9)
+  random = np.random.default_rng(0)
+  pool = last.Pool(random.normal(size=(60, 4)).astype(np.float32), random.integers(0, 3, 60))
+  init, target = learner.init(jax.random.key(1)), learner.init(jax.random.key(2))
+
+  def distances(toward):
+    teacher = last.teachers.greedy(last.constraints.none(), toward)
+    return last.teach(KEY, learner, teacher, pool, target=target, init=init, steps=60, batch_size=4).distance
+
+  coasting, literal = distances(None), distances(last.targets.params(coasting=False))
+  assert coasting[-1] < 0.9 * coasting[0]
+  assert literal[-1] > coasting[-1]
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (lambda: last.targets.outputs(np.ones((3, 4)), np.ones((2, 3))), "x .* and z .* rows"),
+    (lambda: last.targets.outputs(np.ones((3, 4)), np.full((3, 3), np.nan)), "z "),
+    (lambda: last.targets.outputs(np.ones((3, 4)), np.ones((3, 2))), r"z of targets.outputs must have shape \[3, 3\]"),
+    (lambda: last.targets.outputs(np.ones((3, 5)), np.ones((3, 3))), "x of targets.outputs"),
+    (lambda: last.targets.params({"weights": np.ones(3)}), "params"),
+    (lambda: last.targets.trajectory({"weights": np.ones(()), "bias": np.ones(3)}), "leading axis"),
+  ],
+)
+def test_bad_targets_are_refused(make, message):
+  learner = last.learners.softmax(4, 3, learning_rate=0.1)
+  pool = last.Pool(np.ones((5, 4), np.float32), np.arange(5) % 3)
+  with pytest.raises((ValueError, TypeError), match=message):
+    last.teach(KEY, learner, last.teachers.greedy(last.constraints.simplex(), make()), pool, steps=1)
+
+
+def test_a_target_must_come_from_targets():
+  with pytest.raises(TypeError, match=r"toward must come from last_jax\.targets"):
+    last.teachers.greedy(last.constraints.simplex(), {"weights": np.ones(3)})
+  with pytest.raises(ValueError, match="layer_weights are a setting of the target"):
+    last.teachers.greedy(last.constraints.simplex(), last.targets.params(), layer_weights={"layer_0": 1.0})
+
+
+def conv_init(key):
+  one, two = jax.random.split(key)
+  return {"kernel": 0.4 * jax.random.normal(one, (3, 3, 1, 4)), "dense": 0.3 * jax.random.normal(two, (16, 3))}
+
+
+def conv_apply(params, x):
+  hidden = jax.lax.conv_general_dilated(x, params["kernel"], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+  return jnp.tanh(hidden).reshape(x.shape[0], -1) @ params["dense"]
+
+
+ROADS = {
+  "mlp": (lambda: make_mlp(momentum=0.5), (4,)),
+  "conv": (
+    lambda: last.learners.from_apply(conv_init, conv_apply, "softmax_cross_entropy", learning_rate=0.3),
+    (4, 4, 1),
+  ),
+}
+
+
+@pytest.mark.parametrize("kind", ROADS)
+@pytest.mark.parametrize("name", ["simplex", "ball", "none"])
+def test_labels_by_products_are_those_by_kernels(x64, kind, name):
+  """Two roads: the tangent kernel as a matrix, and products with it by a backward and a forward pass."""
+  make, shape = ROADS[kind]
+  learner = make()
+  constraint = {
+    "simplex": last.constraints.simplex(),
+    "ball": last.constraints.magnitude(0.7),
+    "none": last.constraints.none(),
+  }[name]
+  student, goal, x, truth = draw(learner, shape, 3, 4)
+  weights = jax.tree.map(lambda leaf: 1.0 + 0.1 * leaf.ndim, goal)
+
+  def after(road):
+    target = targets.params(goal, layer_weights=weights, road=road)
+    labels, certificate = synthesis.greedy_labels(learner, student, target, x, truth, constraint)
+    return targets.value(target, learner, learner.step(student, x, labels)), labels, certificate
+
+  (by_kernel, labels, _), (by_products, others, certificate) = after("kernel"), after("products")
+  np.testing.assert_allclose(by_products, by_kernel, rtol=1e-9)
+  assert certificate.residual < 1e-7
+  if name == "simplex":
+    np.testing.assert_allclose(others, labels, atol=1e-5)
+
+
+def test_a_problem_too_large_for_a_matrix_is_solved_by_products():
+  """50 classes, 100 examples: 5,000 numbers, a matrix of 100 MB. Linear learners and networks."""
+  random = np.random.default_rng(0)
+  x, y = random.normal(size=(100, 6)).astype(np.float32), random.integers(0, 50, 100)
+  for learner in (last.learners.softmax(6, 50, learning_rate=2.0), last.learners.mlp((6, 8, 50), learning_rate=2.0)):
+    params, target = learner.init(KEY), learner.init(jax.random.key(1))
+    labels, certificate = last.synthesize_labels(
+      learner, params, target, x, y, last.constraints.simplex(), with_certificate=True
+    )
+    assert certificate.road == "projected gradients"
+    assert certificate.residual < 5e-4  # Rounding of 5,000 numbers in float32.
+    np.testing.assert_allclose(labels.sum(1), 1.0, atol=1e-5)
+    memory = jax.jit(lambda *a: last.synthesize_labels(*a, last.constraints.simplex())).lower(
+      learner, params, target, x, y
+    ).compile().memory_analysis()  # fmt: skip
+    assert memory.temp_size_in_bytes < 2**25
+  with pytest.raises(ValueError, match="needs the matrix of the label problem"):
+    last.synthesize_labels(learner, params, target, x, y, last.constraints.one_hot())
