@@ -4,7 +4,8 @@ A teacher steers a learner to target parameters by choosing, each iteration, the
 `teach`; the heart is `synthesize_labels`; `init`, `step` and `run` are the same machine in pieces.
 """
 
-from last_jax import constraints, data, devices, kernels, learners, losses, teachers, theory, training
+from last_jax import constraints, data, devices, kernels, learners, losses, targets, teachers, theory, training
+from last_jax.advice import Reach, reach
 from last_jax.base import (
   Certificate,
   Dataset,
@@ -19,11 +20,11 @@ from last_jax.base import (
   Teacher,
   View,
 )
+from last_jax.fitting import fit_target, unreachable_distance, unreachable_part
 from last_jax.io import load, save
 from last_jax.kernels import squared_gradient_norms, tangent_kernel, tangent_product, tangent_roads
 from last_jax.problem import Problem
 from last_jax.synthesis import synthesize_labels
-from last_jax.target import fit_target, unreachable_distance, unreachable_part
 from last_jax.teachers import outputs
 from last_jax.teachers.policy_file import load_policy, save_policy
 from last_jax.teaching import init, next_lesson, observe, run, step, teach, teach_many
@@ -39,6 +40,7 @@ __all__ = [
   "Lessons",
   "Pool",
   "Problem",
+  "Reach",
   "Records",
   "Result",
   "State",
@@ -58,6 +60,7 @@ __all__ = [
   "next_lesson",
   "observe",
   "outputs",
+  "reach",
   "rewards",
   "run",
   "save",
@@ -68,6 +71,7 @@ __all__ = [
   "tangent_kernel",
   "tangent_product",
   "tangent_roads",
+  "targets",
   "teach",
   "teach_many",
   "teachers",

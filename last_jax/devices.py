@@ -33,7 +33,7 @@ _KNOWN_RELEASES = ("0.10.",)
 _CPU_FLAGS = {
   # XLA hands sums of a few thousand numbers to a library (YNNPACK), whose calls take longer than such sums, above all
   # where several devices of a process wait for each other in it. With this flag only matrix products go there; fusions
-  # that it miscompiles do not (see target.py).
+  # that it miscompiles do not (see fitting.py).
   "--xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",
   # LLVM unrolls loops over a few dozen features completely, and then vectorizes the loop over students around them,
   # whose numbers are far apart in memory: an update of the weights takes three times as long.

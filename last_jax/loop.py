@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from last_jax import devices, synthesis
+from last_jax import devices, distances
 from last_jax.base import Array, Info, Key, Lesson, Params, Records, Result, State, Student, Teacher, View
 from last_jax.problem import Problem
 from last_jax.proposals import propose
@@ -54,7 +54,7 @@ def _seen_by(teacher: Teacher, problem: Problem) -> Problem:
 
 def _is_near(problem: Problem, student: Student) -> Array:
   assert problem.tolerance is not None
-  return synthesis.squared_distance(student.params, problem.target) <= jnp.square(problem.tolerance)
+  return distances.squared_distance(student.params, problem.target) <= jnp.square(problem.tolerance)
 
 
 def _make_iteration(key: Key, problem: Problem, teacher: Teacher, *, live: bool = False) -> Callable[..., Any]:
@@ -81,6 +81,18 @@ def _make_iteration(key: Key, problem: Problem, teacher: Teacher, *, live: bool 
   return iterate
 
 
+def iterate(state: State, problem: Problem, teacher: Teacher, proposal: Array) -> tuple[State, Info]:
+  """Take one iteration of one student on the proposal `[m]`, to be called while something else is traced."""
+  return _make_iteration(state.key, problem, teacher)(state, proposal)
+
+
+def draw(key: Key, count: int, batch_size: int, problem: Problem) -> tuple[Array, Key]:
+  """Return the first proposals of a run with this key, `[count, m]`, and the keys of its teacher, `[count]`."""
+  _, proposal_key, teacher_key = _split(key)
+  proposals = propose(proposal_key, jnp.zeros((), int), count, batch_size, len(problem.pool))
+  return proposals, jax.vmap(lambda step: jax.random.fold_in(teacher_key, step))(jnp.arange(count))
+
+
 def _check_answer(teacher: Teacher, problem: Problem, state: State, answer: Any) -> tuple[Lesson, Any, Any]:
   """Check what a teacher's step returns, once, while it is traced."""
   who = f"the teacher {teacher.name!r}"
@@ -97,10 +109,11 @@ def _check_answer(teacher: Teacher, problem: Problem, state: State, answer: Any)
   index, label = jnp.asarray(lesson.index), jnp.asarray(lesson.label)
   if index.ndim != 1 or not jnp.issubdtype(index.dtype, jnp.integer):
     raise ValueError(f"{who} must return indices [m], integers, but they are {index.dtype}{list(index.shape)}")
-  wanted = (index.shape[0], problem.truth.shape[-1])
+  wanted = (index.shape[0], *problem.truth.shape[1:])
   if label.shape != wanted or not jnp.issubdtype(label.dtype, jnp.floating):
+    axes = "[m, K]" if len(wanted) == 2 else "[m, T, K]"
     raise ValueError(
-      f"{who} must return labels [m, K] = {list(wanted)}, floats, but they are {label.dtype}{list(label.shape)}"
+      f"{who} must return labels {axes} = {list(wanted)}, floats, but they are {label.dtype}{list(label.shape)}"
     )
   before, after = (_describe(tree) for tree in (state.teacher_state, teacher_state))
   if before != after:
@@ -125,7 +138,7 @@ def measure(problem: Problem, params: Params, plan: Plan) -> dict[str, Any]:
   """Compute the metrics of one record, and nothing that is not recorded."""
   learner, values = problem.learner, {}
   if "distance" in plan.metrics:
-    values["distance"] = synthesis.distance(params, problem.target)
+    values["distance"] = distances.distance(params, problem.target)
   if "objective" in plan.metrics:
     values["objective"] = learner.objective(params, problem.pool.x, problem.truth)
   if "accuracy" in plan.metrics:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from last_jax import checks, devices, loop
+from last_jax import advice, checks, devices, loop
 from last_jax.base import Array, Info, Key, Lesson, Params, Pool, Records, Result, State, Teacher, is_concrete
 from last_jax.learners import Learner
 from last_jax.loop import Plan, Probe
@@ -175,6 +175,8 @@ def teach(
   check_teaches(teacher, problem)
   if init is not None:
     checks.check_params(learner, init, "init")
+    if teacher.needs_target:
+      advice.warn_if_far(problem, init)
   plan = make_plan(problem, steps, batch_size, record_every, metrics, probe, lessons)
   return loop.teach_one(key, init, problem, teacher, plan=plan)
 

@@ -37,6 +37,7 @@ PLAIN = {
   "self_training": lambda kind: last.teachers.self_training(),
   "distillation": lambda kind: last.teachers.distillation(pretrained(kind), 2.0),
   "imt": lambda kind: last.teachers.imt(),
+  "shortlist": lambda kind: last.teachers.imt(shortlist=5),
   "theorem_1": lambda kind: last.teachers.theorem_1(0.1),
   "theorem_2": lambda kind: last.teachers.theorem_2(),
   "theorem_3": lambda kind: last.teachers.theorem_3(0.5, hessian_size=20),
@@ -105,6 +106,7 @@ def test_contract(kind, method, name):
   assert not programs.names
   assert np.any(np.asarray(again.lessons.index) != np.asarray(result.lessons.index)) or method in (
     "imt",
+    "shortlist",
     "mixed",
     "joint",
   )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import last_jax as last
-from last_jax import synthesis
+from last_jax import distances
 from tests.compilations import counted
 
 KEY = jax.random.key(0)
@@ -182,7 +182,7 @@ def distances_of_all(problem, student, constraint=None):
       label = last.synthesize_labels(
         learner, student.params, problem.target, x[None], label[None], constraint, opt_state=student.opt_state
       )[0]
-    return synthesis.squared_distance(learner.step(student, x[None], label[None]).params, problem.target)
+    return distances.squared_distance(learner.step(student, x[None], label[None]).params, problem.target)
 
   return jax.lax.map(lambda example: distance(*example), (problem.pool.x, problem.truth))
 

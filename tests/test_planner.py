@@ -14,6 +14,7 @@ from tests import problems
 KEY = jax.random.key(0)
 STUDENTS = jax.random.split(KEY, 6)
 NONE = last.constraints.none()
+NEXT = last.targets.params(coasting=False)  # The next parameters themselves, also with momentum.
 
 LEARNERS = {
   "least_squares": lambda **settings: last.learners.least_squares(3, learning_rate=0.1, **settings),
@@ -65,8 +66,8 @@ def test_a_batch_as_large_as_the_rank_reaches_the_target_in_one_step(x64, kind):
 def test_as_many_steps_as_the_rank_reach_the_target(x64, kind, settings):
   """Three features and a bias: four examples span all there is. Greedy labels do not get there in four steps."""
   learner, pool, target = make_task(kind, **settings)
-  planned = teach(learner, last.teachers.planner(4, NONE), pool, target, steps=4).distance
-  greedy = teach(learner, last.teachers.greedy(NONE), pool, target, steps=4).distance
+  planned = teach(learner, last.teachers.planner(4, NONE, NEXT), pool, target, steps=4).distance
+  greedy = teach(learner, last.teachers.greedy(NONE, NEXT), pool, target, steps=4).distance
   out_of_reach = np.asarray(unreachable(learner, pool, target))  # Zero except for softmax.
   np.testing.assert_allclose(planned[:, 4], out_of_reach, atol=1e-10 * float(np.max(planned[:, 0])))
   assert np.all(greedy[:, 4] > out_of_reach + 1e-3)
@@ -145,7 +146,7 @@ def test_a_plan_for_least_squares_is_the_best_there_is(x64, name):
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.6}])
 def test_one_hot_plans_are_the_best_of_all_sequences(x64, kind, settings):
   learner, pool, target = make_task(kind, **settings)
-  planner = last.teachers.planner(3, last.constraints.one_hot())
+  planner = last.teachers.planner(3, last.constraints.one_hot(), NEXT)
   result = teach(learner, planner, pool, target, steps=3, lessons=True, probe=lambda params: params)
   class_labels = learner.loss.class_labels(learner.num_outputs(pool.x))
   sequences = class_labels[list(itertools.product(range(len(class_labels)), repeat=3))]  # [C^3, 3, K]

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import last_jax as last
-from last_jax import synthesis
+from last_jax import distances, synthesis
 from tests import problems
 from tests.problems import answer_of, task
 
@@ -25,7 +25,7 @@ def problem_of(kind):
 def distance_after(teacher, problem, params, key, batch):
   """The squared distance after one step, from these parameters, on the examples that belong to this key."""
   state = last.init(key, problem, teacher, params)
-  return synthesis.squared_distance(last.step(state, problem, teacher, batch_size=batch)[0].params, problem.target)
+  return distances.squared_distance(last.step(state, problem, teacher, batch_size=batch)[0].params, problem.target)
 
 
 @jax.jit
@@ -33,7 +33,8 @@ def distances_of_all(problem, student):
   """The squared distance after a step on each example of the pool with its ground truth, `[n]`."""
 
   def distance(x, label):
-    return synthesis.squared_distance(problem.learner.step(student, x[None], label[None]).params, problem.target)
+    after = problem.learner.step(student, x[None], label[None])
+    return distances.squared_distance(problem.learner.position(after), problem.target)
 
   return jax.lax.map(lambda example: distance(*example), (problem.pool.x, problem.truth))
 
@@ -69,7 +70,8 @@ def test_one_of_the_lowest_scores_is_chosen(x64, dtype, size):
     for targets, goal in ((spread, 0), (few, 0), (np.full(size, huge), 0), (holes, 0), (holes, huge)):
       problem = last.Problem(learner, last.Pool(np.ones((size, 1), dtype), targets), target=far if goal else zero)
       _, info = last.step(last.init(KEY, problem, teacher, zero), problem, teacher)
-      scores = targets**2 - dtype(2) * targets * dtype(goal)  # With the far target some are NaN: inf - inf.
+      wide = targets.astype(np.promote_types(dtype, np.float32))  # Numbers of 16 bits are computed with in float32.
+      scores = wide**2 - 2 * wide * wide.dtype.type(goal)  # With the far target some are NaN: inf - inf.
       (index,) = np.asarray(info.lesson.index)
       assert 0 <= index < size
       assert np.all(np.isnan(scores)) or scores[index] == np.nanmin(scores)
@@ -112,7 +114,7 @@ def test_greedy_never_moves_away_where_sgd_would_not(x64, kind):
     params = jax.tree.map(lambda leaf, t=t: leaf[t], result.probe)
     index = result.lessons.index[t]
     sgd = learner.step(learner.start(params), pool.x[index], truth[index]).params
-    by_sgd = float(synthesis.squared_distance(sgd, target)) ** 0.5
+    by_sgd = float(distances.squared_distance(sgd, target)) ** 0.5
     assert result.distance[t + 1] <= by_sgd * (1 + 1e-9)
     if by_sgd <= result.distance[t]:
       assert result.distance[t + 1] <= result.distance[t] * (1 + 1e-9)
@@ -151,7 +153,7 @@ def test_joint_selection_judges_each_example_with_its_best_label(x64, settings, 
       labels = synthesis.synthesize_labels(
         learner, student.params, problem.target, x[None], truth[None], constraint, opt_state=student.opt_state
       )
-      return synthesis.squared_distance(learner.step(student, x[None], labels).params, problem.target)
+      return distances.squared_distance(learner.position(learner.step(student, x[None], labels)), problem.target)
 
     every = [float(best(x, truth)) for x, truth in zip(pool.x, problem.truth, strict=True)]
     lesson, _ = answer_of(last.teachers.mixed(constraint, joint=True), problem, student, jnp.zeros(1, int))
@@ -185,7 +187,7 @@ def teach_live(problem, teacher, steps, batch=1, key=KEY, params=None):
 
   def one(state, _):
     lesson, state = last.next_lesson(state, problem, teacher, batch_size=batch)
-    return state, (lesson, synthesis.distance(state.params, problem.target))
+    return state, (lesson, distances.distance(state.params, problem.target))
 
   start = last.init(key, problem, teacher, params)
   state, (lessons, distance) = jax.jit(lambda state: jax.lax.scan(one, state, length=steps))(start)

@@ -346,7 +346,7 @@ def test_states_of_many_students_belong_to_run():
     (np.ones((0, 3)), np.ones(0), "the pool is empty"),
     (np.ones((4, 3)), np.ones(3), "holds 4 examples but y holds 3 labels"),
     (np.ones(4), np.ones(4), r"pool x must have shape \[n, features...\]"),
-    (np.ones((4, 3)), np.ones((4, 2, 2)), r"pool y must have shape \[n\] or \[n, K\]"),
+    (np.ones((4, 3)), np.ones((4, 2, 2, 2)), r"pool y must have shape \[n\], \[n, K\]"),
     (np.zeros((4, 3)), np.ones(4), "pool x is zero everywhere"),
     (
       np.full((4, 3), np.nan),

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import last_jax as last
-from last_jax import synthesis
+from last_jax import distances
 from tests import problems
 
 KEY = jax.random.key(0)
@@ -104,7 +104,7 @@ def test_no_label_misses_less_where_the_margin_loss_cannot_reach_the_wanted_step
   problem = last.Problem(learner, pool, target=target)
   student = learner.start(jax.tree.map(lambda leaf: leaf + 1.0, target))
   every = jnp.concatenate([jnp.linspace(-30, 30, 6001), -jnp.geomspace(30, 3000, 200), jnp.geomspace(30, 3000, 200)])
-  scale = 5.0 * synthesis.distance(student.params, target)
+  scale = 5.0 * distances.distance(student.params, target)
 
   @jax.jit
   def judge(i):
@@ -114,7 +114,7 @@ def test_no_label_misses_less_where_the_margin_loss_cannot_reach_the_wanted_step
     wanted = learner.update(student, jax.tree.map(lambda leaf: scale * leaf, gradient)).params
 
     def miss(label):
-      return synthesis.squared_distance(learner.step(student, x, label[None, None]).params, wanted)
+      return distances.squared_distance(learner.step(student, x, label[None, None]).params, wanted)
 
     return certificate.miss, jnp.sqrt(jnp.min(jax.vmap(miss)(every)))
 

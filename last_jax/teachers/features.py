@@ -23,6 +23,13 @@ class Inputs(NamedTuple):
   shared: Array  # [shared]
 
 
+class Columns(NamedTuple):
+  """Some columns of inputs."""
+
+  own: tuple[slice, ...]
+  shared: tuple[slice, ...]
+
+
 def _x(view: View, index: Array) -> Array:
   return view.x[index].reshape(index.shape[0], -1)
 
@@ -56,6 +63,7 @@ def _progress(view: View, index: Array, candidates: Array) -> Array:
 
 _OWN: dict[str, Callable[..., Array]] = {"x": _x, "label": _label, "prediction": _prediction, "progress": _progress}
 _SHARED: dict[str, Callable[..., Array]] = {"params": _params, "target": _target}
+STILL = frozenset({"x", "label", "target"})  # Those that do not depend on the student.
 _OMNISCIENT = frozenset({"target", "progress"})
 NAMES = (*_OWN, *_SHARED)
 
@@ -116,6 +124,26 @@ def join(names: Sequence[str], seen: Mapping[str, Array], lead: tuple[int, ...],
   shared = [seen[name] for name in names if name in _SHARED]
   nothing = jnp.zeros(0, dtype)
   return Inputs(jnp.concatenate([jnp.zeros((*lead, 0), dtype), *own], -1), jnp.concatenate([nothing, *shared]))
+
+
+def is_shared(name: str) -> bool:
+  """Whether a feature is the same for all examples of a batch."""
+  return name in _SHARED
+
+
+def part(name: str, joined: Inputs) -> Any:
+  """Return the part of joined features, own or shared, that a feature is in."""
+  return joined.shared if is_shared(name) else joined.own
+
+
+def columns(names: Sequence[str], seen: Mapping[str, Any]) -> dict[str, slice]:
+  """Return the place of each feature in its part of `join(names, ...)`; `seen` need only have shapes."""
+  places, end = {}, {False: 0, True: 0}
+  for name in names:
+    start, size = end[is_shared(name)], seen[name].shape[-1]
+    places[name] = slice(start, start + size)
+    end[is_shared(name)] = start + size
+  return places
 
 
 def measure(name: str, samples: Array) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from last_jax import checks
-from last_jax.base import Array, Teacher, View
+from last_jax.base import Array, Teacher, View, as_pure_function
 from last_jax.problem import Problem
 from last_jax.teachers.compose import compose
 
@@ -17,7 +17,8 @@ def _ground_truth(view: View, index: Array) -> tuple[Array, None]:
 
 
 def _smoothed(mu: Any, view: View, index: Array) -> tuple[Array, None]:
-  return mu * view.truth[index] + (1 - mu) * view.cache[None], None
+  truth = view.truth[index]
+  return mu * truth + (1 - mu) * jnp.broadcast_to(view.cache, truth.shape), None
 
 
 def _mean_class_label(problem: Problem) -> Array:
@@ -29,12 +30,12 @@ def _mean_class_label(problem: Problem) -> Array:
 
 
 def _soft_labels(logits_fn: Any, temperature: Any, problem: Problem) -> Array:
-  """Compute the soft labels of the whole pool, `[n, K]`: they never change."""
+  """Compute the soft labels of the whole pool, `[n, K]` or `[n, T, K]`: they never change."""
   logits, truth = logits_fn(problem.pool.x), problem.truth
   logits = logits[:, None] if logits.ndim == 1 else logits
   if logits.shape != truth.shape:
     raise ValueError(f"logits_fn must map the pool to shape {truth.shape}, but it returns shape {logits.shape}")
-  return problem.learner.loss.predict_all(logits / temperature).astype(truth.dtype)
+  return problem.learner.loss.predict_all(logits.astype(truth.dtype) / temperature)
 
 
 def _from_cache(view: View, index: Array) -> tuple[Array, None]:
@@ -69,14 +70,14 @@ def distillation(logits_fn: Callable[[Array], Array], temperature: Any = 1.0) ->
   """Labels softmax(z / temperature) of a pretrained model (sigmoid for one output).
 
   Args:
-    logits_fn: `x [n, ...] -> z [n, K]`. A function, or a `jax.tree_util.Partial` whose weights are leaves:
-      `Partial(learner.apply, weights)`.
+    logits_fn: `x [n, ...] -> z [n, K]` or, for tokens, `[n, T, K]`. A function, or a `jax.tree_util.Partial` whose
+      weights are leaves: `Partial(learner.apply, weights)`.
     temperature: a positive number; more is softer.
   """
   if not callable(logits_fn):
     raise TypeError(f"logits_fn must be a function of x, but it is a {type(logits_fn).__name__}")
   checks.check_positive("temperature", temperature)
-  function = logits_fn if isinstance(logits_fn, Partial) else Partial(logits_fn)
+  function = as_pure_function("logits_fn", logits_fn, ("x",))
   return compose("distillation", _from_cache, prepare=Partial(_soft_labels, function, temperature))
 
 

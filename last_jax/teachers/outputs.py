@@ -106,9 +106,19 @@ class _Choice(abc.ABC):
 
   def labels(self, learner: Learner, numbers: Array, truth: Array, index: Array, key: Key | None) -> Array:
     """The most probable candidates or, with a key, random ones: `[m, K]`."""
+    noise = None if key is None else self.noise(key, numbers.shape, numbers.dtype)
+    return self.choose(numbers, truth, index, noise)
+
+  @staticmethod
+  def noise(key: Key, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return what is added to the logarithms of probabilities, `[m, A]`: the largest sum is then a random draw."""
+    return jax.random.gumbel(key, shape, dtype)
+
+  def choose(self, numbers: Array, truth: Array, index: Array, noise: Array | None) -> Array:
+    """`labels`, with the noise `[m, A]` drawn beforehand in place of a key."""
     candidates = self.candidates(truth, index)
     logits = self._logits(numbers, candidates, truth)
-    chosen = jnp.argmax(logits, 1) if key is None else jax.random.categorical(key, logits)  # [m]
+    chosen = jnp.argmax(logits if noise is None else noise + logits, 1)  # [m]
     return jnp.take_along_axis(candidates, chosen[:, None, None], 1)[:, 0]
 
   def _logits(self, numbers: Array, candidates: Array, truth: Array) -> Array:

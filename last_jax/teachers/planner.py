@@ -3,29 +3,32 @@
 Greedy labels are the best for the next step. The planner knows the examples of the next v steps as well, and chooses
 all of their labels for where the student is at the end:
 
-    argmin over y¹ .. yᵛ of  ||w^{t+v} - w*||^2
+    argmin over y¹ .. yᵛ of  ||w^{t+v} - w*||^2         or of another distance: see `targets`
 
 It plans in blocks of v steps. It has no state: in the middle of a block the rest of the block is planned again, which
 by the principle of optimality gives the same labels.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
-from last_jax import checks, losses, models, synthesis
+from last_jax import checks, losses, models, synthesis, targets
 from last_jax.base import STATIC, Array, Certificate, Params, Student, Teacher, View
 from last_jax.constraints import Constraint
 from last_jax.learners import Learner
+from last_jax.problem import Problem
 from last_jax.proposals import propose
 from last_jax.quadratic import Quadratic
+from last_jax.targets import Target
 from last_jax.teachers.compose import compose
-from last_jax.teachers.greedy import check_constraint
+from last_jax.teachers.greedy import as_target, check_constraint
 
 _TRIED_AT_ONCE = 256  # Sequences of one-hot labels: each is a student of its own.
 
@@ -36,55 +39,60 @@ class PlannedLabels:
   """The labels in the constraint set that bring the student nearest to the target at the end of the block."""
 
   constraint: Constraint
+  toward: Target
   horizon: int = dataclasses.field(metadata=STATIC)
 
   def __call__(self, view: View, index: Array) -> tuple[Array, Certificate]:
     """Return the first labels of the plan, `[m, K]`."""
     learner, constraint, batch = view.learner, self.constraint, index.shape[0]
+    # The last step of the block is the one whose target counts.
+    last = view.step + self.horizon - 1 - view.step % self.horizon
+    target = self.toward.now(view.problem.target, last, view.key)
     if self.horizon == 1:
-      x, truth = view.x[index], view.truth[index]
-      return synthesis.greedy_labels(learner, view.student, view.target, x, truth, constraint)
+      return synthesis.greedy_labels(learner, view.student, target, view.x[index], view.truth[index], constraint)
     ahead = jnp.arange(self.horizon)
     proposals = propose(view.proposal_key, view.step, self.horizon, batch, view.x.shape[0])  # [v, m]
     proposals = jnp.concatenate([index[None], proposals[1:]])
     inside = view.step % self.horizon + ahead < self.horizon  # Steps after the block do not count.
-    truth = view.truth[proposals.ravel()]  # [v m, K]
+    shape = view.truth.shape[1:]  # (K,), or (T, K) with a label for each token, which are rows of their own here.
+    truth = losses.rows(view.truth[proposals.ravel()])  # [v m T, K]
 
-    def end_of_block(labels: Array) -> Array:
-      """Return the parameters `[P]` after labels `[v m, K]`."""
+    def end_of_block(labels: Array) -> Any:
+      """Return the residuals of the target after labels `[v m T, K]`, a list of arrays `[...]`."""
 
       def one_step(student: Student, given: tuple[Array, Array, Array]) -> tuple[Student, None]:
         index, label, counts = given
         after = learner.step(student, view.x[index], label)
         return jax.tree.map(lambda new, old: jnp.where(counts, new, old), after, student), None
 
-      steps = (proposals, labels.reshape(self.horizon, batch, -1), inside)
-      return ravel_pytree(jax.lax.scan(one_step, view.student, steps)[0].params)[0]
+      steps = (proposals, labels.reshape(self.horizon, batch, *shape), inside)
+      student, _ = jax.lax.scan(one_step, view.student, steps)
+      return [jnp.ravel(leaf) for leaf in jax.tree.leaves(target.residuals(learner, student))]
 
-    labels, certificate = self._plan(learner, end_of_block, view.target, truth)
-    return labels[:batch], certificate
+    labels, certificate = self._plan(learner, end_of_block, _is_affine(learner, view.student.params), truth)
+    return labels.reshape(-1, *shape)[:batch], certificate
 
   def _plan(
-    self, learner: Learner, end_of_block: Callable[[Array], Array], target: Params, truth: Array
+    self, learner: Learner, end_of_block: Callable[[Array], list[Array]], affine: bool, truth: Array
   ) -> tuple[Array, Certificate]:
     """Return the best labels of the block, `[v m, K]`."""
-    goal = ravel_pytree(target)[0]
     basis = jnp.eye(truth.size, dtype=truth.dtype).reshape(truth.size, *truth.shape)
 
     def expand_at(labels: Array) -> Quadratic:
       after, push = jax.linearize(end_of_block, labels)
-      columns = jax.vmap(push)(basis)  # [v m K, P]
-      matrix = (columns @ columns.T).reshape(*truth.shape, *truth.shape)
-      return Quadratic(labels, matrix, (columns @ (after - goal)).reshape(truth.shape))
+      columns = jax.vmap(push)(basis)  # Each [v m K, ...].
+      matrix = functools.reduce(jnp.add, [part @ part.T for part in columns])
+      slope = functools.reduce(jnp.add, [part @ error for part, error in zip(columns, after, strict=True)])
+      return Quadratic(labels, matrix.reshape(*truth.shape, *truth.shape), slope.reshape(truth.shape))
 
     def distance(labels: Array) -> Array:
-      return jnp.sum((end_of_block(labels) - goal) ** 2)
+      return targets.sum_of_squares(end_of_block(labels))
 
     count, width = truth.shape
     if self.constraint.discrete and self.constraint.is_exact(count, width):
       labels = _best_of_all(learner.loss, distance, truth)
       return labels, Certificate(jnp.zeros((), truth.dtype), jnp.zeros((), int), exact=True, road="enumeration")
-    if _is_affine(learner, target) and not self.constraint.discrete:
+    if affine and not self.constraint.discrete:
       labels, _ = synthesis.best_labels(learner.loss, self.constraint, expand_at(truth), truth, truth)
       # Once more from there, to regain what the quadratic has lost to rounding.
       return synthesis.best_labels(learner.loss, self.constraint, expand_at(labels), truth, truth)
@@ -108,7 +116,7 @@ def _best_of_all(loss: losses.Loss, distance: Callable[[Array], Array], truth: A
   return class_labels[jnp.asarray(sequences)[jnp.argmax(jnp.where(distances <= jnp.min(distances), unchanged, -1))]]
 
 
-def planner(horizon: int, constraint: Constraint) -> Teacher:
+def planner(horizon: int, constraint: Constraint, toward: Target | None = None) -> Teacher:
   """Random examples with the labels that are best for where the student is after every `horizon` steps.
 
   The plan is a global optimum where the steps are affine in the labels (least squares), and with one-hot labels while
@@ -119,6 +127,7 @@ def planner(horizon: int, constraint: Constraint) -> Teacher:
     horizon: v, the number of steps planned at once; 1 is greedy.
     constraint: the set of labels to choose from. It may not be a ball around the prediction, which in later
       steps depends on earlier labels.
+    toward: what to steer toward, from `targets`; the problem's target parameters unless given.
   """
   checks.check_count("horizon", horizon)
   check_constraint(constraint)
@@ -127,4 +136,14 @@ def planner(horizon: int, constraint: Constraint) -> Teacher:
       f"constraint {constraint.name!r} is around the prediction, which later in a plan depends on earlier labels: "
       "use around='truth'"
     )
-  return compose(f"planner ({constraint.name})", PlannedLabels(constraint, int(horizon)), needs_target=True)
+  toward = as_target(toward, None)
+  return compose(
+    f"planner ({constraint.name})",
+    PlannedLabels(constraint, toward, int(horizon)),
+    prepare=jax.tree_util.Partial(_check_target, toward),
+    needs_target=toward.needs_params,
+  )
+
+
+def _check_target(toward: Target, problem: Problem) -> None:
+  toward.prepare(problem)

@@ -6,7 +6,7 @@ of it, which runs in the same loop as every other.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,11 @@ from last_jax.base import STATIC, Array, Key, Params, Student, Teacher, View
 from last_jax.problem import Problem
 from last_jax.teachers import features as features_
 from last_jax.teachers.compose import compose
-from last_jax.teachers.features import Inputs
+from last_jax.teachers.features import Columns, Inputs
 from last_jax.teachers.outputs import Output, is_choice, simplex
+
+if TYPE_CHECKING:
+  from last_jax.teachers.network import Network
 
 
 @jax.tree_util.register_dataclass
@@ -40,6 +43,7 @@ class Policy:
 
   def check(self, problem: Problem) -> None:
     """Raise unless this policy can label the examples of this problem."""
+    _check_one_label(problem)
     self.output.check(problem.learner, problem.truth)
     num_outputs = problem.truth.shape[1]
     if num_outputs != self.num_outputs:
@@ -62,21 +66,35 @@ class Policy:
   def _observe(self, view: View, index: Array) -> dict[str, Array]:
     return features_.observe(self.features, view, index, self.output.candidates(view.truth[index], index))
 
-  def inputs(self, view: View, index: Array) -> Inputs:
-    """Return the standardized features of the examples `index [m]`."""
-    seen = features_.join(self.features, self._observe(view, index), index.shape, view.truth.dtype)
-    own = (seen.own - self.center.own[None]) / self.scale.own[None]
-    return Inputs(own, (seen.shared - self.center.shared) / self.scale.shared)
+  def inputs(self, view: View, index: Array, names: Sequence[str] | None = None) -> Inputs:
+    """Return the standardized features of the examples `index [m]`: all, or those of some names."""
+    seen = self._observe(view, index)
+    standardized = {}
+    for name, place in features_.columns(self.features, seen).items():
+      center, scale = features_.part(name, self.center)[place], features_.part(name, self.scale)[place]
+      lead = (None,) * (seen[name].ndim - 1)
+      standardized[name] = (seen[name] - center[lead]) / scale[lead]
+    return features_.join(self.features if names is None else names, standardized, index.shape, view.truth.dtype)
+
+  def columns(self, problem: Problem, names: Sequence[str]) -> Columns:
+    """Return the columns of the features of some names, among all that enter the network."""
+    params = models.param_shapes(problem.learner.model)
+    seen = jax.eval_shape(lambda w: self._observe(still_view(problem, w), jnp.zeros(1, int)), params)
+    places = features_.columns(self.features, seen)
+    own, shared = (tuple(places[name] for name in names if features_.is_shared(name) == kind) for kind in (False, True))
+    return Columns(own, shared)
 
   def numbers(self, view: View, index: Array) -> Array:
     """Apply the network to the examples `index [m]`: `[m, width]`."""
-    return self._network().apply({"params": self.weights}, self.inputs(view, index))
+    return self.network().apply(self.weights, self.inputs(view, index))
 
   def init_weights(self, key: Key) -> Params:
     """Return random weights for this architecture."""
-    return self._network().init(key, Inputs(self.center.own[None], self.center.shared))["params"]
+    own, shared = self.center
+    return self.network().init(key, own.shape[-1], shared.shape[-1], own.dtype)
 
-  def _network(self) -> Any:
+  def network(self) -> "Network":
+    """Return the network's architecture."""
     from last_jax.teachers.network import Network  # Here, since importing Flax takes a while.
 
     return Network(self.hidden, self.output.width(self.num_outputs))
@@ -127,6 +145,7 @@ def make_policy(
   hidden = tuple(hidden)
   for width in hidden:
     checks.check_count("hidden", width)
+  _check_one_label(problem)
   truth = problem.truth
   chosen.check(problem.learner, truth)
 
@@ -147,6 +166,12 @@ def make_policy(
   chosen = jax.tree.map(lambda leaf: jnp.asarray(leaf, truth.dtype), chosen)
   policy = Policy(None, center, scale, chosen, truth.shape[1], names, hidden)
   return dataclasses.replace(policy, weights=policy.init_weights(weights_key))
+
+
+def _check_one_label(problem: Problem) -> None:
+  if problem.truth.ndim != 2:
+    tokens = problem.truth.shape[1]
+    raise ValueError(f"learner: policies give one label to each example, but this one has outputs for {tokens} tokens")
 
 
 @jax.tree_util.register_dataclass

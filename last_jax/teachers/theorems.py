@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.tree_util import Partial
 
-from last_jax import checks, constraints, synthesis
+from last_jax import checks, constraints, distances, synthesis, targets
 from last_jax.base import STATIC, Array, Certificate, Key, Params, Student, Teacher, View
 from last_jax.learners import Learner
 from last_jax.optimizers import Sgd
@@ -32,14 +32,15 @@ def _steer(wanted_fn: Callable[[View, Array], Params], view: View, index: Array)
   """Label the examples so that the student comes as near as it can to `wanted_fn(view, index)`."""
   wanted = wanted_fn(view, index)
   x, truth = view.x[index], view.truth[index]
-  labels, certificate = synthesis.greedy_labels(view.learner, view.student, wanted, x, truth, constraints.none())
+  target = targets.params(wanted, coasting=False)  # A theorem is about the next parameters themselves.
+  labels, certificate = synthesis.greedy_labels(view.learner, view.student, target, x, truth, constraints.none())
   after = view.learner.step(view.student, x, labels).params
-  return labels, dataclasses.replace(certificate, miss=synthesis.distance(after, wanted))
+  return labels, dataclasses.replace(certificate, miss=distances.distance(after, wanted))
 
 
 def _scaled_step(view: View, index: Array, factor: Array) -> Params:
   """Return the parameters after the student's own step on `factor` times the batch's gradient under the truth."""
-  gradient = jax.grad(view.learner.mean_loss)(view.student.params, view.x[index], view.truth[index])
+  gradient = view.learner.gradient(view.student.params, view.x[index], view.truth[index])
   return view.learner.update(view.student, jax.tree.map(lambda leaf: factor * leaf, gradient)).params
 
 
@@ -48,7 +49,7 @@ def _scaled_step(view: View, index: Array, factor: Array) -> Params:
 
 def _by_distance(c1: Any, view: View, index: Array) -> Params:
   """g = c1 ||w - w*||."""
-  return _scaled_step(view, index, c1 * synthesis.distance(view.student.params, view.target))
+  return _scaled_step(view, index, c1 * distances.distance(view.student.params, view.target))
 
 
 # --- Theorem 2.
@@ -73,7 +74,7 @@ class LineSearch:
     learner, params = view.learner, view.student.params
     x, truth = view.x[index], view.truth[index]
     loss, gradient = jax.value_and_grad(learner.mean_loss)(params, x, truth)
-    size = synthesis.squared_distance(gradient, jax.tree.map(jnp.zeros_like, gradient))
+    size = distances.squared_distance(gradient, jax.tree.map(jnp.zeros_like, gradient))
     factors = self.largest * self.shrink ** jnp.arange(self.trials, dtype=loss.dtype)
 
     def along(step: Array) -> Array:
