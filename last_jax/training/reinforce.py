@@ -3,7 +3,8 @@
     grad J  ~  (1/N) sum_i sum_t  grad log pi(a_t | s_t)  sum_{tau >= t} gamma^tau (r_tau - b)
 
 Students are taught by the package's own loop, without gradients. The states they visited and the labels they were shown
-are recorded, and the probabilities of those labels are computed again, all at once, to be differentiated.
+are recorded with all that passed through the network, and the probabilities of those labels are differentiated, all at
+once.
 """
 
 import dataclasses
@@ -15,24 +16,26 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from last_jax import checks
-from last_jax.base import Array, Key, Lesson, Params, Pool, Student
+from last_jax.base import Array, Key, Params, Pool, Student
 from last_jax.learners import Learner
 from last_jax.problem import Problem
 from last_jax.teachers import features as features_
 from last_jax.teachers import outputs
 from last_jax.teachers.outputs import Output
-from last_jax.teachers.policy import Policy, still_view
+from last_jax.teachers.policy import Policy
+from last_jax.training import backward, traced
 from last_jax.training.settings import Settings, from_keywords, setting
-from last_jax.training.trainer import Log, make_trainer, teach_episode, train
+from last_jax.training.traced import Steps, Still
+from last_jax.training.trainer import Log, make_trainer, train
 
 
-class Path(NamedTuple):
-  """One student's episode."""
+class Paths(NamedTuple):
+  """An episode of all students."""
 
-  params: Params  # [T, ...] before each step.
-  lessons: Lesson  # [T, m]
-  rewards: Array  # [T] after each step.
-  start_reward: Array  # [] of the start itself; 0 where rewards are for the whole episode.
+  steps: Steps  # [T, N, ...]
+  still: Still  # Features that are not in the trace of the steps.
+  rewards: Array  # [N, T] after each step.
+  start_reward: Array  # [N] of the start itself; 0 where rewards are for the whole episode.
 
 
 @jax.tree_util.register_dataclass
@@ -83,21 +86,21 @@ class Reinforce(Settings):
     self, problem: Problem, policy: Policy, students: Student, keys: Key, axis: str | None = None
   ) -> tuple[Params, Student, dict[str, Any]]:
     """Estimate the gradient of -J from one trajectory per student."""
-    paths, students = jax.vmap(lambda s, k: self._teach(problem, policy, s, k))(students, keys)
-    returns = self.returns(paths.rewards, paths.start_reward, axis)  # [N, T]
-    # All states of all students side by side: one product per layer.
-    visited = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (paths.params, paths.lessons))  # [N T, ...]
+    paths, students = self.teach(problem, policy, students, keys)
+    steps = paths.steps
+    returns = self.returns(paths.rewards, paths.start_reward, axis).T  # [T, N]
+    index, shown = (leaf.reshape(-1, *leaf.shape[3:]) for leaf in steps.lessons)  # [T N m], [T N m, K]
 
-    def surrogate(weights: Params) -> Array:
-      current = dataclasses.replace(policy, weights=weights)
+    def surrogate(numbers: Array) -> Array:
+      output: Any = policy.output
+      logs = output.log_probabilities(numbers.reshape(index.shape[0], -1), problem.truth[index], index, shown)
+      return -jnp.sum(logs.reshape(numbers.shape[:3]) * returns[:, :, None]) / returns.shape[1]
 
-      def log_probability(params: Params, lesson: Lesson) -> Array:
-        return jnp.sum(current.log_probabilities(still_view(problem, params), lesson.index, lesson.label))
-
-      return -jnp.sum(jax.vmap(log_probability)(*visited) * jnp.ravel(returns)) / returns.shape[0]
-
-    loss = -jnp.mean(jnp.sum(paths.rewards, 1))
-    return jax.grad(surrogate)(policy.weights), students, {"loss": loss}
+    # The network was evaluated while the students were taught: only the way back is left, one product per layer.
+    error = jax.grad(surrogate)(steps.trace.values[-1])
+    errors = backward.through_network(policy, steps.trace, error)
+    gradient = backward.weight_gradient(policy, steps.trace, paths.still, errors)
+    return gradient, students, {"loss": -jnp.mean(jnp.sum(paths.rewards, 1))}
 
   def returns(self, rewards: Array, before: Array, axis: str | None = None) -> Array:
     """Return the discounted rewards after each action, minus the baseline, `[N, T]`.
@@ -121,32 +124,28 @@ class Reinforce(Settings):
     others = (total - to_go) / (count - 1)
     return to_go - others  # No bias: the others' returns do not depend on this student's actions.
 
-  def _teach(self, problem: Problem, policy: Policy, student: Student, key: Key) -> tuple[Path, Student]:
+  def teach(self, problem: Problem, policy: Policy, students: Student, keys: Key) -> tuple[Paths, Student]:
+    """Teach all students for one episode; return their paths, and the students afterwards."""
     reward = self.reward
     assert reward is not None, "filled in"
-    lesson_key, measure_key = jax.random.split(key)
-    measure = reward.measure(problem, measure_key)
-    state, records = teach_episode(
-      problem,
-      policy,
-      student,
-      lesson_key,
-      steps=self.horizon,
-      batch_size=self.batch_size,
-      probe=lambda w: (w, measure(w) if reward.every_step else None),
-      sample=True,
-      lessons=True,
+    measure_keys = traced.split_keys(keys)[1]
+
+    def measure(key: Key, params: Params) -> Array:
+      return reward.measure(problem, key)(params)
+
+    def probe(key: Key) -> Callable[[Params], Any]:
+      return reward.measure(problem, key) if reward.every_step else lambda params: None
+
+    after, steps, still = traced.teach_all(
+      problem, policy, students, keys, steps=self.horizon, batch_size=self.batch_size, probe=probe, sample=True
     )
-    assert records.lessons is not None, "lessons were asked for"
-    params, measured = records.probe  # After each step.
-    before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), student.params, params)
     if reward.every_step:
-      measured = jnp.concatenate([measure(student.params)[None], measured])
+      measured = jnp.concatenate([jax.vmap(measure)(measure_keys, students.params)[None], steps.probe])
     else:
-      measured = measure(state.student.params)[None]
-    paid = reward.rewards(measured, self.horizon)
-    start_reward = -measured[0] if reward.smooth else jnp.zeros_like(paid[0])
-    return Path(before, records.lessons, paid, start_reward), state.student
+      measured = jax.vmap(measure)(measure_keys, after.params)[None]  # [1, N]
+    paid = jax.vmap(lambda each: reward.rewards(each, self.horizon), 1)(measured)
+    start_reward = -measured[0] if reward.smooth else jnp.zeros_like(paid[:, 0])
+    return Paths(steps, still, paid, start_reward), after
 
 
 def train_reinforce(

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from last_jax import checks, synthesis
+from last_jax import checks, distances
 from last_jax.base import STATIC, Array, Key, Params
 from last_jax.problem import Problem
 
@@ -75,7 +75,7 @@ class Distance(_Smooth):
 
   def measure(self, problem: Problem, key: Key | None) -> Callable[[Params], Array]:
     """The squared distance."""
-    return lambda params: synthesis.squared_distance(params, problem.target)
+    return lambda params: distances.squared_distance(params, problem.target)
 
 
 @jax.tree_util.register_dataclass

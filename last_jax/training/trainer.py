@@ -16,8 +16,8 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
-from last_jax import checks, devices, loop, synthesis, teaching
-from last_jax.base import STATIC, Array, Key, Params, Pool, Records, State, Student, as_pure_function
+from last_jax import checks, devices, distances, loop, teaching
+from last_jax.base import STATIC, Array, Key, Params, Pool, Records, State, Student, Teacher, as_pure_function
 from last_jax.learners import Learner, check_learns_from
 from last_jax.problem import Problem
 from last_jax.teachers.policy import Policy, make_policy
@@ -106,7 +106,7 @@ class Trainer:
     def score(student: Student, key: Key) -> Array:
       after, records = teach_episode(
         problem,
-        state.policy,
+        policy_teacher(state.policy),
         student,
         key,
         steps=self.method.evaluation_steps,
@@ -182,7 +182,7 @@ def _is_finite(tree: Any) -> Array:
 def _mean_distance(problem: Problem, students: Student) -> Array | None:
   if problem.target is None:
     return None
-  return jnp.mean(jax.vmap(lambda params: synthesis.distance(params, problem.target))(students.params))
+  return jnp.mean(jax.vmap(lambda params: distances.distance(params, problem.target))(students.params))
 
 
 def make_trainer(
@@ -206,7 +206,7 @@ def make_trainer(
     check_learns_from(learner, validation, "validation")
   problem = Problem(learner, pool, target=target, test=pool if validation is None else validation)
   if init_fn is None:
-    init_fn = Partial(learner.model.init)
+    init_fn = Partial(Learner.init, learner)
   else:
     init_fn = as_pure_function("init_fn", init_fn, ("key",))
     checks.check_params(learner, jax.eval_shape(init_fn, jax.random.key(0)), "init_fn(key)")
@@ -239,19 +239,17 @@ run = jax.jit(_train, static_argnames="episodes")
 
 def teach_episode(
   problem: Problem,
-  policy: Policy,
+  teacher: Teacher,
   student: Student,
   key: Key,
   *,
   steps: int,
   batch_size: int,
   probe: Callable[[Params], Any] | None,
-  sample: bool = False,
   lessons: bool = False,
   first_step: Array | None = None,
 ) -> tuple[State, Records]:
   """Teach one student with the package's own loop; a policy is trained by the program that runs it."""
-  teacher = policy_teacher(policy, sample=sample)
   step = jnp.zeros((), int) if first_step is None else first_step
   plan = teaching.make_plan(problem, steps, batch_size, probe=probe, lessons=lessons)
   return loop.run_inline(State(student, None, step, key, None), problem, teacher, plan=plan)

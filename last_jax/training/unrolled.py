@@ -2,8 +2,9 @@
 
     minimise over theta   sum over k = 1..K of  decay^(K - k) ||w^k - w*||^2
 
-The gradient runs through `lax.scan` over the same loop that teaches. In the black box the learner's loss on a batch of
-validation examples replaces the distance.
+Students are taught by the loop's own iteration; the gradient is found from the trace that it leaves (`backward.py`) or,
+in segments, by JAX through the same loop. In the black box the learner's loss on a batch of validation examples
+replaces the distance.
 """
 
 import dataclasses
@@ -22,7 +23,8 @@ from last_jax.teachers import features as features_
 from last_jax.teachers import outputs
 from last_jax.teachers.outputs import Output
 from last_jax.teachers.policy import Policy
-from last_jax.training import rewards
+from last_jax.teachers.policy import policy as policy_teacher
+from last_jax.training import backward, rewards, traced
 from last_jax.training.rewards import Reward
 from last_jax.training.settings import Settings, from_keywords, setting
 from last_jax.training.trainer import Log, make_trainer, teach_episode, train
@@ -85,6 +87,30 @@ class Unrolled(Settings):
   ) -> tuple[Params, Student, dict[str, Any]]:
     """Return the gradient of the objective's mean over students, the students after the episode, and the loss."""
     del axis  # A student's objective is its own.
+    if self.segment is not None and self.segment < self.horizon:
+      return self._plain_episode(problem, policy, students, keys)
+    reward = self.reward
+    assert reward is not None, "filled in"
+
+    def measure(key: Key, params: Params) -> tuple[Array, Params]:
+      return jax.vmap(jax.value_and_grad(reward.measure(problem, key)))(params)
+
+    horizon, batch_size = self.horizon, self.batch_size
+    after, steps, still = traced.teach_all(problem, policy, students, keys, steps=horizon, batch_size=batch_size)
+    visited = jax.tree.map(
+      lambda leaf, end: jnp.concatenate([leaf[1:], end[None]]), steps.students.params, after.params
+    )
+    errors, slopes = jax.vmap(measure, (0, 1), 1)(traced.split_keys(keys)[1], visited)  # [T, N], [T, N, ...]
+    factors = self.decay ** jnp.arange(self.horizon - 1, -1, -1) / errors.shape[1]  # [T]
+    slopes = jax.tree.map(lambda leaf: leaf * factors.reshape(-1, *[1] * (leaf.ndim - 1)), slopes)
+    in_layers = backward.through_students(problem, policy, steps, still, slopes)
+    gradient = backward.weight_gradient(policy, steps.trace, still, in_layers)
+    return gradient, after, {"loss": jnp.sum(factors[:, None] * errors)}
+
+  def _plain_episode(
+    self, problem: Problem, policy: Policy, students: Student, keys: Key
+  ) -> tuple[Params, Student, dict[str, Any]]:
+    """`episode`, differentiated by JAX: a trace of all steps would need the memory that segments save."""
 
     def mean_objective(weights: Params) -> tuple[Array, Student]:
       current = dataclasses.replace(policy, weights=weights)
@@ -103,7 +129,7 @@ class Unrolled(Settings):
     def chunk(student: Student, first_step: Array, steps: int) -> tuple[Student, Array]:
       state, records = teach_episode(
         problem,
-        policy,
+        policy_teacher(policy),
         student,
         lesson_key,
         steps=steps,

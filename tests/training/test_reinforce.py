@@ -102,6 +102,15 @@ def test_returns_are_sums_to_go_less_the_baseline(x64):
     np.testing.assert_allclose(others[i], own[i] - np.mean(np.delete(own, i, 0), 0))
 
 
+def one_path(trainer, policy, student):
+  """The path of one student, `[T, ...]`, and the student after it."""
+  students = jax.tree.map(lambda leaf: leaf[None], student)
+  paths, after = trainer.method.teach(trainer.problem, policy, students, jax.random.key(3)[None])
+  steps = jax.tree.map(lambda leaf: leaf[:, 0], paths.steps)
+  path = paths._replace(steps=steps, rewards=paths.rewards[0], start_reward=paths.start_reward[0])
+  return path, jax.tree.map(lambda leaf: leaf[0], after)
+
+
 class TestRewards:
   def classifier(self):
     data = last.data.half_moons()
@@ -113,11 +122,11 @@ class TestRewards:
     trainer = training.make_trainer(method, learner, pool, validation=test)
     state = jax.jit(training.Trainer.init)(trainer, KEY)
     student = jax.tree.map(lambda leaf: leaf[0], state.students)
-    path, after = trainer.method._teach(trainer.problem, state.policy, student, jax.random.key(3))
-    return learner, test, path, after
+    return learner, test, *one_path(trainer, state.policy, student)
 
   def accuracies(self, learner, test, path, after):
-    every = jax.tree.map(lambda before, end: jnp.concatenate([before, end[None]]), path.params, after.params)
+    params = path.steps.students.params
+    every = jax.tree.map(lambda before, end: jnp.concatenate([before, end[None]]), params, after.params)
     truth = learner.encode(test.x, test.y)
     return np.asarray(jax.vmap(lambda w: learner.accuracy(w, test.x, truth))(every))
 
@@ -140,7 +149,7 @@ class TestRewards:
   def test_loss_of_validation_examples(self):
     learner, test, path, _ = self.path(last.rewards.loss(3000))
     truth = learner.encode(test.x, test.y)
-    after = np.asarray(jax.vmap(lambda w: learner.mean_loss(w, test.x, truth))(path.params))[1:]
+    after = np.asarray(jax.vmap(lambda w: learner.mean_loss(w, test.x, truth))(path.steps.students.params))[1:]
     np.testing.assert_allclose(-path.rewards[:-1], after, rtol=0.1)
 
 
@@ -149,14 +158,14 @@ def test_labels_shown_are_those_whose_probability_is_taken(x64):
   """Stored labels are those that the loop showed: each is an action, and its probability is the policy's."""
   trainer, state, policy = tiny(None, 2)
   student = jax.tree.map(lambda leaf: leaf[0], state.students)
-  path, _ = trainer.method._teach(trainer.problem, policy, student, jax.random.key(3))
+  steps = one_path(trainer, policy, student)[0].steps
   for step in range(2):
-    params = jax.tree.map(lambda leaf, step=step: leaf[step], path.params)
+    params = jax.tree.map(lambda leaf, step=step: leaf[step], steps.students.params)
     view = view_of(trainer.problem, trainer.problem.learner.start(params))
-    logs = policy.log_probabilities(view, path.lessons.index[step], path.lessons.label[step])
-    numbers = jax.nn.log_softmax(policy.numbers(view, path.lessons.index[step]))
+    logs = policy.log_probabilities(view, steps.lessons.index[step], steps.lessons.label[step])
+    numbers = jax.nn.log_softmax(policy.numbers(view, steps.lessons.index[step]))
     for example in range(2):
-      chosen = np.flatnonzero(ACTIONS[:, 0] == path.lessons.label[step, example, 0])
+      chosen = np.flatnonzero(ACTIONS[:, 0] == steps.lessons.label[step, example, 0])
       assert len(chosen) == 1
       np.testing.assert_allclose(logs[example], numbers[example, chosen[0]])
 

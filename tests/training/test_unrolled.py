@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 
@@ -25,6 +26,7 @@ def problem_of(kind):
     "logistic": lambda: last.learners.logistic(3, **settings),
     "least_squares": lambda: last.learners.least_squares(3, 2, **settings),
     "momentum": lambda: last.learners.softmax(3, 2, momentum=0.8, **settings),
+    "adam": lambda: last.learners.softmax(3, 2, optimizer=optax.adam(0.3)),  # It counts its steps.
     "mlp": lambda: last.learners.mlp((3, 5, 3), activation="tanh", **settings),
   }[kind]()
   width = learner.num_outputs(jnp.asarray(x))
@@ -47,6 +49,8 @@ CASES = [
   ("logistic", "prior", False, 1, 3),
   ("least_squares", "free", True, 1, None),
   ("momentum", "simplex", True, 2, 3),
+  ("momentum", "simplex", False, 2, None),
+  ("adam", "simplex", True, 2, None),
   ("mlp", "residue", True, 1, None),
   ("mlp", "free", False, 2, 3),
 ]
@@ -87,6 +91,63 @@ def test_gradient_is_that_of_finite_differences(x64, kind, output, omniscient, b
     ends = [(objective(flat + h * direction) - objective(flat - h * direction)) / (2 * h) for h in (2e-4, 1e-4)]
     slope = (4 * ends[1] - ends[0]) / 3
     np.testing.assert_allclose(flat_gradient @ direction, slope, rtol=1e-6, atol=1e-6 * np.linalg.norm(flat_gradient))
+
+
+FEATURES = [
+  ("params", "prediction", "target", "label", "x"),
+  ("x", "params", "label"),
+  ("prediction",),
+  ("target", "x"),  # Nothing depends on the student.
+  ("params",),  # Everything does.
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("features", FEATURES, ids="-".join)
+def test_gradients_of_all_steps_at_once_are_those_added_up_step_by_step(features, wide, request):
+  """Segments are differentiated by JAX, whole episodes from their trace; in float32 and float64."""
+  if wide:
+    request.getfixturevalue("x64")
+  learner, pool, target, init_fn = problem_of("momentum")
+
+  def run(segment, hidden):
+    method = training.Unrolled(
+      horizon=4, batch_size=2, students=3, hidden=hidden, features=features, output=OUTPUTS["free"], segment=segment
+    )
+    trainer = training.make_trainer(method, learner, pool, target=target, init_fn=init_fn)
+    state = jax.jit(training.Trainer.init)(trainer, KEY)
+    weights = jax.tree.map(lambda w: w + 0.3 * jax.random.normal(jax.random.key(2), w.shape), state.policy.weights)
+    policy = dataclasses.replace(state.policy, weights=weights)
+    gradient, *rest = jax.jit(trainer.method.episode)(trainer.problem, policy, state.students, jax.random.split(KEY, 3))
+    return jax.tree.map(lambda leaf: leaf / jnp.linalg.norm(ravel_pytree(gradient)[0]), gradient), rest
+
+  error = 1e-10 if wide else 1e-4
+  for hidden in ((), (7, 4)):  # Without hidden layers the first is the last.
+    found, expected = (ravel_pytree(run(segment, hidden))[0] for segment in (None, 2))
+    scale = float(jnp.max(jnp.abs(expected)))
+    np.testing.assert_allclose(found, expected, rtol=error, atol=error * scale)
+
+
+def test_what_is_kept_for_the_way_back_does_not_grow_with_constants_of_the_learner():
+  """A frozen part of a model is the same in all steps: it is not stored with each of them."""
+  frozen = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32) / 8
+
+  def apply_fn(params, x):
+    return jnp.tanh(x @ params["first"]) @ frozen @ params["last"]
+
+  def init_fn(key):
+    first, last_ = jax.random.split(key)
+    return {"first": jax.random.normal(first, (3, 64)), "last": jax.random.normal(last_, (64, 2)) / 8}
+
+  learner = last.learners.from_apply(init_fn, apply_fn, "softmax_cross_entropy", learning_rate=0.1)
+  pool = last.Pool(np.random.default_rng(1).normal(size=(8, 3)), np.arange(8) % 2)
+  method = training.Unrolled(horizon=32, students=4, hidden=(4,))
+  trainer = training.make_trainer(method, learner, pool, target=learner.init(KEY))
+  state = jax.jit(training.Trainer.init)(trainer, KEY)
+  arguments = (trainer.problem, state.policy, state.students, jax.random.split(KEY, 4))
+  program = jax.jit(lambda *given: trainer.method.episode(*given)[0]).lower(*arguments).compile()
+  assert program.memory_analysis().temp_size_in_bytes < 32 * 4 * frozen.nbytes / 2
 
 
 @pytest.mark.slow
