@@ -110,6 +110,12 @@ class Program:
     """Return the memory that it needs on each device besides arguments and results."""
     return int(self._compiled.memory_analysis().temp_size_in_bytes)
 
+  def total_bytes(self) -> int:
+    """Return the memory that it needs on each device with arguments and results: a bound of its peak."""
+    sizes = self._compiled.memory_analysis()
+    held = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+    return int(held - sizes.alias_size_in_bytes)
+
 
 def measure(
   options: Options,

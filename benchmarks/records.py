@@ -63,6 +63,28 @@ class BaselineResult:
 
 
 @dataclasses.dataclass(frozen=True)
+class Limit:
+  """A quantity of a case, besides its time, that must not exceed a bound.
+
+  Attributes:
+    name: for tables.
+    value: as measured.
+    most: the bound.
+    unit: "B" for bytes; "" for a number.
+  """
+
+  name: str
+  value: float
+  most: float
+  unit: str = ""
+
+  @property
+  def met(self) -> bool:
+    """Whether the value is within the bound; never if it is not a number."""
+    return self.value <= self.most
+
+
+@dataclasses.dataclass(frozen=True)
 class Measurement:
   """Our time for one case, and its comparisons.
 
@@ -73,6 +95,7 @@ class Measurement:
     ours: our timing.
     against: a comparison for each kind of baseline that is available.
     axis: the one of the sizes that the job varies, if it is about scaling.
+    limits: other quantities with a bound, as memory.
   """
 
   job: str
@@ -81,6 +104,7 @@ class Measurement:
   ours: Timing
   against: tuple[BaselineResult, ...] = ()
   axis: str | None = None
+  limits: tuple[Limit, ...] = ()
 
   @property
   def size(self) -> int:
@@ -106,7 +130,8 @@ class Measurement:
       )
       for each in values["against"]
     )
-    return cls(**{**values, "ours": _timing(values["ours"]), "against": against})
+    limits = tuple(Limit(**each) for each in values.get("limits", ()))  # Earlier versions have none.
+    return cls(**{**values, "ours": _timing(values["ours"]), "against": against, "limits": limits})
 
 
 def _timing(values: Mapping[str, Any]) -> Timing:

@@ -24,6 +24,11 @@ def make_table(measurements: Iterable[Measurement]) -> Table:
     for against in measured.against:
       timing = against.timing
       table.add_row("", timing.name, spread(timing), "", memory(timing), _ratio(against), _target(against))
+    for limit in measured.limits:
+      # Bytes belong into the column of memory, numbers beside the ratios.
+      value, most = (in_bytes(each) if limit.unit == "B" else f"{each:.2g}" for each in (limit.value, limit.most))
+      places = (value, "") if limit.unit == "B" else ("", value)
+      table.add_row("", limit.name, "", "", *places, f"≤ {most}, {'reached' if limit.met else 'missed'}")
     table.add_section()
   return table
 
@@ -56,11 +61,14 @@ def spread(timing: Timing) -> str:
 
 
 def memory(timing: Timing) -> str:
+  """Return the temporary memory, "1.40 MiB", or nothing where it is not known."""
+  return "" if timing.temporary_bytes is None else in_bytes(timing.temporary_bytes)
+
+
+def in_bytes(value: float) -> str:
   """Return "1.40 MiB"."""
-  if timing.temporary_bytes is None:
-    return ""
-  size, unit = next((pair for pair in _BYTES if timing.temporary_bytes >= pair[0]), _BYTES[-1])
-  return f"{digits(timing.temporary_bytes / size)} {unit}"
+  size, unit = next((pair for pair in _BYTES if value >= pair[0]), _BYTES[-1])
+  return f"{digits(value / size)} {unit}"
 
 
 def digits(value: float) -> str:

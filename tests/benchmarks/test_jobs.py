@@ -8,11 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import cases
+import last_jax as last
+from benchmarks import cases, networks, plots
 from benchmarks.baselines import BATCHED, C_LOOP, KINDS, PER_STUDENT, torch_mlp
 from benchmarks.cases import STRATEGIES
 from benchmarks.equality import ResultsDiffer
-from benchmarks.jobs import JOBS, calls, mlp, sweeps, teaching, training, training_sweeps
+from benchmarks.jobs import JOBS, calls, mlp, selection, sweeps, teaching, training, training_sweeps
+from benchmarks.jobs import networks as network_jobs
 from benchmarks.records import Target
 from tests.benchmarks.measuring import QUICK, needs_compiler, needs_torch
 
@@ -93,6 +95,122 @@ def test_exact_labels_are_nearer_than_sought_ones():
   assert differences.pop("distance after a step (float32)") < 1e-5
   assert max(differences.values()) < 1e-12
   assert {"distance (start)", "distance (end)", "weights_0 (end)"} <= set(differences)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names_of(network_jobs.NetworkJob))
+def test_greedy_labels_are_compared_with_sgd(name):
+  (measured,) = measure(name)
+  (against,) = measured.against
+  assert against.kind == network_jobs.SGD
+  assert against.largest_difference["duality gap over gain"] < 1e-3
+  residual, *memory = measured.limits
+  assert residual.met
+  assert 0 <= residual.value < 1e-4
+  assert all(limit.met and limit.value > measured.ours.temporary_bytes for limit in memory)
+  assert len(memory) == (name in ("network_wide", "network_large"))
+
+
+def test_targets_of_networks():
+  factors = {
+    name: [point.target.factor for point in JOBS[name].points]
+    for name in ("network_mlp", "network_wide", "network_cnn")
+  }
+  assert factors == {"network_mlp": [4.0, 6.0], "network_wide": [7.0], "network_cnn": [6.0, 6.0]}
+  assert all(point.target.slower for name in factors for point in JOBS[name].points)
+  assert JOBS["network_wide"].points[0].memory == (100 * 10**6, True)
+  assert JOBS["network_large"].points[0].memory == (2 * 10**9, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["truth", "worse", "outside"])
+def test_labels_that_are_not_the_best_are_detected(monkeypatch, change):
+  right = networks.teach
+
+  def altered(network, case, teacher, **settings):
+    result = right(network, case, teacher, **settings)()
+    index, label = result.lessons
+    truth = np.eye(network.classes)[case.y[np.asarray(index)]]
+    wrong = {"truth": truth, "worse": 0.95 * label + 0.05 / network.classes, "outside": 1.1 * label - 0.1 * truth}
+    lessons = last.Lesson(index, wrong[change])
+    return lambda: result._replace(records=result.records._replace(lessons=lessons))
+
+  network = networks.fully_connected(12, 6, 4)
+  case = networks.draw(0, network, batch_size=3, steps=2, pool=20)
+  networks.check_labels(network, case, search=True)
+  monkeypatch.setattr(networks, "teach", altered)
+  with pytest.raises(ResultsDiffer, match={"outside": "labels"}.get(change, "duality gap")):
+    networks.check_labels(network, case, search=True)
+
+
+def test_the_nearest_point_of_the_simplex():
+  values = np.array([[0.2, 0.8], [2.0, 0.0], [0.5, 0.7], [-3.0, -3.0]])
+  np.testing.assert_allclose(networks.project_to_simplex(values), [[0.2, 0.8], [1, 0], [0.4, 0.6], [0.5, 0.5]])
+
+
+def test_the_tangent_kernel_is_that_of_the_jacobian():
+  (measured,) = measure("tangent_kernel")
+  (against,) = measured.against
+  assert against.largest_difference["kernel (float64)"] < 1e-10
+  assert measured.ours.units == 20
+  assert against.target == Target(1.0)
+
+
+def test_another_kernel_is_detected(monkeypatch):
+  right = network_jobs._kernel_by_examples
+  monkeypatch.setattr(network_jobs, "_kernel_by_examples", lambda *arguments: 1.0001 * right(*arguments))
+  with pytest.raises(ResultsDiffer, match="kernel"):
+    JOBS["tangent_kernel"].measure(QUICK)
+
+
+@pytest.mark.slow
+def test_sweeps_of_networks_share_a_picture(tmp_path):
+  names = ["network_parameters", "network_batch", "network_classes"]
+  measured = [each for name in names for each in measure(name)]
+  assert [each.axis for each in measured] == ["parameters"] * 2 + ["batch_size"] * 2 + ["classes"] * 2
+  assert tmp_path / "over_sgd.png" in plots.write_plots(tmp_path, measured)
+  panels = plots.draw_ratios([measured[:2], measured[2:4], measured[4:]]).axes
+  assert [panel.get_xlabel() for panel in panels] == ["parameters", "examples shown in a step", "classes"]
+  lines = {line.get_label(): line.get_ydata() for line in panels[0].get_lines()}
+  assert lines["batch of 8"] == pytest.approx([1 / measured[0].against[0].ratio])
+
+
+# --- Selection.
+
+
+@pytest.mark.parametrize("name", names_of(selection.NetworkJob, quick="imt_mlp"))
+def test_all_ways_to_choose_examples_teach_the_same(name):
+  (measured,) = measure(name)
+  assert [against.kind for against in measured.against] == [selection.FORMED, selection.STEPS, selection.BEFORE]
+  assert all(against.largest_difference["distance"] < 1e-3 for against in measured.against)
+
+
+def test_another_choice_is_detected(monkeypatch):
+  right = selection._by_gradient
+  monkeypatch.setattr(selection, "_by_gradient", lambda *arguments: -right(*arguments))
+  with pytest.raises(ResultsDiffer, match="distance"):
+    JOBS["imt_mlp"].measure(QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names_of(selection.PoolJob))
+def test_pools(name):
+  assert [each.axis for each in measure(name)] == ["pool"] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names_of(selection.ShortlistJob))
+def test_the_progress_of_a_shortlist_is_stored_and_drawn(name, tmp_path):
+  measured = measure(name)
+  (each,) = measured
+  assert each.problem["work"] == 2 * 20 / 400
+  assert 0 < each.problem["share_of_progress"]["shortlist"] <= 1 + 1e-3
+  assert tmp_path / f"progress_{name}.png" in plots.write_plots(tmp_path, measured)
+
+
+def test_progress_of_exact_selection_is_one():
+  learner, case = JOBS["shortlist"].draw(QUICK)
+  np.testing.assert_allclose(selection.progress(learner, case, last.teachers.imt()), 1.0, rtol=1e-3)
 
 
 @pytest.mark.slow

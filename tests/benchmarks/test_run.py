@@ -13,7 +13,7 @@ from benchmarks.baselines import BATCHED, KINDS
 from benchmarks.equality import ResultsDiffer
 from benchmarks.harness import Job
 from benchmarks.jobs import JOBS, sweeps
-from benchmarks.records import Target
+from benchmarks.records import Limit, Measurement, Target
 from launch.command import UsageError, make_console, run_command
 from tests.benchmarks.measuring import against, measurement, needs_torch, timing
 
@@ -179,6 +179,19 @@ def test_a_table_has_a_row_for_every_case_and_baseline():
   assert third[4:] == ("", "1.25 × as long [0.62, 1.25]", "≤ 1.2, missed")
   assert fourth[1:3] == ("in segments, students 2: per student-step", "250 [250, 250] ms")
   assert fourth[4] == "1.50 MiB"
+
+
+def test_limits_are_rows_of_the_table_and_are_read_again():
+  limits = Limit("memory", 3 * 2**19, 2**20, "B"), Limit("residual", 2e-5, 1e-4), Limit("gap", float("nan"), 1.0)
+  measured = dataclasses.replace(measurement(), limits=limits[:2])
+  _, memory, residual = cells(tables.make_table([measured]))
+  assert memory[1:] == ("memory", "", "", "1.50 MiB", "", "≤ 1.00 MiB, missed")
+  assert residual[1:] == ("residual", "", "", "", "2e-05", "≤ 0.0001, reached")
+  assert not limits[2].met
+  stored = json.loads(json.dumps(measured.to_json()))
+  assert Measurement.from_json(stored) == measured
+  del stored["limits"]  # As earlier versions wrote it.
+  assert Measurement.from_json(stored) == measurement()
 
 
 def test_brackets_are_printed(capsys):

@@ -1,0 +1,187 @@
+"""Which teaching helps a network: test accuracy at equal steps, against SGD on true labels, over many seeds.
+
+    python -m benchmarks.recipes --data=digits --network=mlp --momentum=0.9
+
+Every seed has its own start and its own trained networks: one from the student's own start ("same"), whose parameters
+are a target, and one from another start ("other"), whose outputs are. Differences are paired by seed; intervals are
+95 % (Student's t).
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from absl import app, flags
+from flax import linen as nn
+from jax.tree_util import Partial
+
+import last_jax as last
+from last_jax import constraints, targets, teachers
+
+_DATA = flags.DEFINE_enum("data", "digits", ["digits", "mnist"], "scikit-learn's digits, or MNIST (5,000 images).")
+_NETWORK = flags.DEFINE_enum("network", "mlp", ["mlp", "cnn"], "One hidden layer of 64, or two convolutions.")
+_MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of the student's SGD, heavy ball.", 0.0, 0.99)
+_RATE = flags.DEFINE_float("learning_rate", 0.1, "Of the student's SGD, times 1 - momentum.", 0.0)
+_BATCH = flags.DEFINE_integer("batch_size", 8, "Examples in a step.", 1)
+_SEEDS = flags.DEFINE_integer("seeds", 20, "Students.", 2)
+_FIT = flags.DEFINE_integer("fit_steps", 3000, "Steps of SGD (batch 32) that the trained networks take.", 1)
+_MNIST = flags.DEFINE_string("mnist_folder", None, "The four IDX files; needed for --data=mnist.")
+_OUT = flags.DEFINE_string("json", None, "Where to write all figures.")
+_AT = (30, 100, 300)  # Steps at which accuracy is compared.
+_EVALUATED = 200  # Examples whose outputs are a target.
+
+
+class _Cnn(nn.Module):
+  """Two convolutions and a dense layer."""
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    for width in (16, 32):
+      x = nn.avg_pool(nn.relu(nn.Conv(width, (3, 3))(x)), (2, 2), (2, 2))
+    return nn.Dense(10)(x.reshape(x.shape[0], -1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+  """A way of teaching: a teacher and its target, from the two trained networks and what is needed to apply them."""
+
+  name: str
+  make: Callable[[Any, Any, Callable[..., Any], jax.Array], tuple[last.Teacher, Any]]
+
+
+def _toward_params(constraint: last.constraints.Constraint) -> Callable[..., Any]:
+  return lambda same, other, apply, x: (teachers.greedy(constraint), same)
+
+
+def _toward_outputs(constraint: last.constraints.Constraint, temperature: float) -> Callable[..., Any]:
+  def make(same: Any, other: Any, apply: Callable[..., Any], x: jax.Array) -> tuple[last.Teacher, None]:
+    toward = targets.outputs(x, apply(other, x), temperature=temperature)
+    return teachers.greedy(constraint, toward), None
+
+  return make
+
+
+def _plain(teacher: last.Teacher) -> Callable[..., Any]:
+  return lambda same, other, apply, x: (teacher, None)
+
+
+def _distillation(same: Any, other: Any, apply: Callable[..., Any], x: jax.Array) -> tuple[last.Teacher, None]:
+  return teachers.distillation(Partial(apply, other), 2.0), None
+
+
+def _toward_other_params(same: Any, other: Any, apply: Callable[..., Any], x: jax.Array) -> tuple[last.Teacher, Any]:
+  return teachers.greedy(constraints.simplex()), other
+
+
+SGD = "SGD on true labels"
+RECIPES = [
+  Recipe(SGD, _plain(teachers.sgd())),
+  Recipe("label smoothing (0.9)", _plain(teachers.label_smoothing(0.9))),
+  Recipe("distillation (T = 2)", _distillation),
+  Recipe("same start, free", _toward_params(constraints.none())),
+  Recipe("same start, simplex", _toward_params(constraints.simplex())),
+  Recipe("same start, simplex within 0.5", _toward_params(constraints.simplex(0.5))),
+  Recipe("other start, its parameters, simplex", _toward_other_params),
+  Recipe("other start, outputs, within 2 of the truth", _toward_outputs(constraints.magnitude(2.0), 3.0)),
+  Recipe("other start, outputs, simplex", _toward_outputs(constraints.simplex(), 10.0)),
+  Recipe("other start, outputs, simplex within 0.3", _toward_outputs(constraints.simplex(0.3), 3.0)),
+]  # fmt: skip
+
+
+def load(data: str, network: str, folder: str | None) -> tuple[last.Pool, last.Pool]:
+  """Return examples to teach from and to test on, pixels in [0, 1]."""
+  if data == "digits":
+    from sklearn import datasets
+
+    found = datasets.load_digits()
+    x, y, train = (found.data / 16).astype(np.float32), found.target, 1297
+  else:
+    if folder is None:
+      raise app.UsageError("--data=mnist needs --mnist_folder")
+    images, classes = last.data.mnist_images(folder=folder)[0]
+    x, y, train = np.asarray(images[:7000], np.float32).reshape(7000, -1), classes[:7000], 5000
+    x = x / max(1.0, float(x.max()))
+  order = np.random.default_rng(0).permutation(len(x))
+  x, y = x[order], np.asarray(y, np.int32)[order]
+  if network == "cnn":
+    side = round(x.shape[1] ** 0.5)
+    x = x.reshape(-1, side, side, 1)
+  return last.Pool(x[:train], y[:train]), last.Pool(x[train:], y[train:])
+
+
+def make_learner(network: str, x: jax.Array, rate: float, momentum: float | None) -> last.learners.Learner:
+  """Return the student."""
+  settings: Any = {"learning_rate": rate, "momentum": momentum}
+  if network == "cnn":
+    return last.learners.from_flax(_Cnn(), x[:1], loss="softmax_cross_entropy", **settings)
+  return last.learners.mlp((x.shape[1], 64, 10), **settings)
+
+
+def compare(
+  network: str, pool: last.Pool, test: last.Pool, *, rate: float, momentum: float, batch: int, seeds: int, fit: int
+) -> dict[str, np.ndarray]:
+  """Return the test accuracy of each recipe, `[seeds, len(_AT)]`."""
+  learner = make_learner(network, pool.x, rate * (1 - momentum), momentum or None)
+  trainer = make_learner(network, pool.x, 0.1, None)
+  evaluated = pool.x[:_EVALUATED]
+
+  @jax.jit
+  def trained(key: jax.Array, start: Any) -> Any:
+    settings: Any = {"steps": fit, "batch_size": 32, "record_every": fit, "metrics": ()}
+    return last.teach(key, trainer, teachers.sgd(), pool, init=start, **settings).params
+
+  def taught(recipe: Recipe) -> Callable[..., jax.Array]:
+    @jax.jit
+    def run(key: jax.Array, start: Any, same: Any, other: Any) -> jax.Array:
+      teacher, target = recipe.make(same, other, learner.apply, evaluated)
+      settings: Any = {"steps": _AT[-1], "batch_size": batch, "record_every": 10, "metrics": ("accuracy",)}
+      accuracy: Any = last.teach(key, learner, teacher, pool, target=target, init=start, test=test, **settings).accuracy
+      return accuracy[jnp.array(_AT) // 10]
+
+    return run
+
+  runs = {recipe.name: taught(recipe) for recipe in RECIPES}
+  accuracies: dict[str, list[Any]] = {name: [] for name in runs}
+  for seed in range(seeds):
+    keys = jax.random.split(jax.random.key(seed), 5)
+    start, another = learner.init(keys[0]), learner.init(keys[1])
+    same, other = trained(keys[2], start), trained(keys[3], another)
+    for name, run in runs.items():
+      accuracies[name].append(np.asarray(run(keys[4], start, same, other)))
+  return {name: np.stack(values) for name, values in accuracies.items()}
+
+
+def table(accuracies: dict[str, np.ndarray]) -> list[str]:
+  """Return the rows of a Markdown table: mean accuracy, and the difference from SGD with its interval."""
+  rows = ["| recipe | " + " | ".join(f"{step} steps" for step in _AT) + " |", "|---" * (1 + len(_AT)) + "|"]
+  for name, values in accuracies.items():
+    cells = []
+    for place in range(len(_AT)):
+      gains = values[:, place] - accuracies[SGD][:, place]
+      half = scipy.stats.t.ppf(0.975, len(gains) - 1) * gains.std(ddof=1) / len(gains) ** 0.5
+      shown = f"{values[:, place].mean():.3f}"
+      cells.append(shown if name == SGD else f"{shown} ({gains.mean():+.3f} ± {half:.3f})")
+    rows.append(f"| {name} | " + " | ".join(cells) + " |")
+  return rows
+
+
+def main(_: list[str]) -> None:
+  """Measure and print."""
+  pool, test = load(_DATA.value, _NETWORK.value, _MNIST.value)
+  settings: Any = {"rate": _RATE.value, "momentum": _MOMENTUM.value, "batch": _BATCH.value, "seeds": _SEEDS.value}
+  accuracies = compare(_NETWORK.value, pool, test, **settings, fit=_FIT.value)
+  print("\n".join(table(accuracies)))
+  if _OUT.value:
+    found = {name: values.tolist() for name, values in accuracies.items()}
+    content = {"data": _DATA.value, "network": _NETWORK.value, "steps": _AT, **settings, "accuracy": found}
+    pathlib.Path(_OUT.value).write_text(json.dumps(content), encoding="utf-8")
+
+
+if __name__ == "__main__":
+  app.run(main)
