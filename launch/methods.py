@@ -50,7 +50,8 @@ def define_flags(values: Flags) -> None:
   values.several(
     "constraint", None,
     "Sets of labels that greedy, mixed and planner choose from, one curve for each: none (any numbers), one_hot "
-    "(classes), simplex (soft labels), simplex:R (soft, within R of the truth), magnitude:R (within R of the truth), "
+    "(classes), simplex (soft labels), simplex:R (soft, within R of the truth), simplex:max_nonzero=K (soft, at most K "
+    "classes in a label), magnitude:R (within R of the truth), "
     "magnitude:R:P (in the norm P: 1, 2 or inf), magnitude:R:P:prediction (of the student's prediction). Default: "
     f"{','.join(CLASS_SETS)} for classes; {','.join(NUMBER_SETS)} for numbers.",
   )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Reproduction, in pure JAX, of an XLA miscompilation that `last_jax.target` works around. Not a test of ours.
+"""Reproduction, in pure JAX, of an XLA miscompilation that `last_jax.fitting` works around. Not a test of ours.
 
   python tests/miscompilation.py [COMPILATIONS]
 

@@ -44,6 +44,7 @@ TEACHERS = {
     jax.tree_util.Partial(problem.learner.apply, problem.target), 2.0
   ),
   "imt": lambda problem: last.teachers.imt(),
+  "shortlist": lambda problem: last.teachers.imt(shortlist=6),
   "theorem_1": lambda problem: last.teachers.theorem_1(0.1),
   "theorem_2": lambda problem: last.teachers.theorem_2(),
   "theorem_3": lambda problem: last.teachers.theorem_3(0.5, hessian_size=20),
@@ -157,7 +158,7 @@ CASES = [
   *(f"logistic/{name}" for name in TEACHERS),
   *(f"least_squares/{name}" for name in ("greedy_none", "imt", "joint")),
   *(f"softmax/{name}" for name in ("greedy", "greedy_none", "imt", "mixed")),
-  *(f"mlp/{name}" for name in ("sgd", "greedy", "imt")),
+  *(f"mlp/{name}" for name in ("sgd", "greedy", "imt", "shortlist")),
 ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import last_jax as last
-from last_jax import synthesis
+from last_jax import distances
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
 SETTINGS = {"learning_rate": 0.1, "weight_decay": 1e-4}
@@ -34,7 +34,7 @@ def test_the_table_agrees_with_the_programs(name):
       learner, student.params, target, x, truth, last.constraints.simplex(), opt_state=student.opt_state
     )
     student = learner.step(student, x, label)
-    return student, jnp.sqrt(synthesis.squared_distance(student.params, target))
+    return student, jnp.sqrt(distances.squared_distance(student.params, target))
 
   operations = jax.jit(step).lower(learner.start(target), pool.x[:1], truth[:1]).cost_analysis()["flops"]
   row = next(line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith(f"| {name} |"))

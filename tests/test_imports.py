@@ -33,8 +33,8 @@ def imports_of(path):
       yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-# Checkpoints of training are Orbax's, which is imported when one is written or read.
-MORE = {"checkpoint.py": {"orbax"}}
+# Checkpoints of training are Orbax's, which is imported when one is written or read; Equinox for its own modules.
+MORE = {"checkpoint.py": {"orbax"}, "modules.py": {"equinox"}}
 CORE = [path for path in modules("last_jax") if is_core(path)]
 
 

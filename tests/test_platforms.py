@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import last_jax as last
-from last_jax import target, teaching
+from last_jax import fitting, teaching
 from tests.problems import CONSTRAINTS, KINDS
 
 KEY = jax.random.key(0)
@@ -143,7 +143,7 @@ def test_finding_a_target(kind):
   """Linear learners' targets are found in double precision, on the host whatever the platform; networks' are not."""
   learner, pool, goal, _ = case(kind)
   truth = learner.encode(pool.x, pool.y)
-  check(target.minimise, learner, goal, pool.x, truth, 1e-5, 10)
+  check(fitting.minimise, learner, goal, pool.x, truth, 1e-5, 10)
 
 
 def test_double_precision_and_callbacks_would_be_found():

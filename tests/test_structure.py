@@ -9,9 +9,9 @@ import last_jax as last
 
 ROOT = pathlib.Path(last.__file__).parent
 ORDER = [
-  "identity", "affine", "kernels", "pool", "base", "io", "models", "checks", "devices", "margin", "losses",
-  "optimizers", "learners", "constraints", "quadratic", "linear", "scalar_map", "synthesis", "target", "problem",
-  "proposals",
+  "identity", "remade", "affine", "kernels", "pool", "base", "io", "models", "checks", "devices", "margin", "losses",
+  "optimizers", "learner", "modules", "learners", "constraints", "distances", "quadratic", "projected", "sparse",
+  "linear", "problem", "targets", "scalar_map", "synthesis", "advice", "fitting", "proposals",
   "teachers", "loop", "teaching", "training", "theory", "data", "tools", "reproduction", "launch",
 ]  # fmt: skip
 
@@ -50,7 +50,7 @@ def test_importing_touches_no_device_and_no_heavy_module():
   code = (
     "import sys, last_jax, jax; "
     "jax.config.update('jax_num_cpu_devices', 3); assert jax.device_count() == 3, 'JAX had started'; "
-    "heavy = {'sklearn', 'matplotlib', 'torch', 'rich', 'flax', 'orbax', 'plotly'} & set(sys.modules); "
+    "heavy = {'sklearn', 'matplotlib', 'torch', 'rich', 'flax', 'equinox', 'orbax', 'plotly'} & set(sys.modules); "
     "assert not heavy, heavy"
   )
   subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT.parent)

@@ -7,7 +7,7 @@ import numpy as np
 from absl.testing import parameterized
 
 import last_jax as last
-from last_jax import quadratic
+from last_jax import projected, quadratic
 from tests.problems import task
 
 KEY = jax.random.key(0)
@@ -23,7 +23,7 @@ class TestVariants(chex.TestCase):
     half = np.random.default_rng(0).normal(size=(6, 6)).astype(np.float32)
     matrix, linear = (half @ half.T).reshape(2, 3, 2, 3), np.full((2, 3), -3.0, np.float32)
     solve = self.variant(
-      lambda at, matrix, linear: quadratic.minimise(quadratic.Quadratic(at, matrix, linear), project)
+      lambda at, matrix, linear: projected.minimise(quadratic.Quadratic(at, matrix, linear), project)
     )
     labels, certificate = solve(np.zeros((2, 3), np.float32), matrix, linear)
     chex.assert_trees_all_close(labels, project(labels))

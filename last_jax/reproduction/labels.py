@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from last_jax import constraints, data, learners, synthesis
+from last_jax import constraints, data, learners, synthesis, targets
 from last_jax.base import Array, Lesson, Params, Student
 from last_jax.data.mnist import stratified
 from last_jax.problem import Problem
@@ -68,7 +68,8 @@ def _label_pool(problem: Problem, params: Params) -> Array:
   learner = problem.learner
 
   def label(student: Student, x: Array, truth: Array) -> Array:
-    labels, _ = synthesis.greedy_labels(learner, student, problem.target, x[None], truth[None], constraints.one_hot())
+    target = targets.params(problem.target)
+    labels, _ = synthesis.greedy_labels(learner, student, target, x[None], truth[None], constraints.one_hot())
     return labels[0, 0]
 
   over_pool = jax.vmap(label, (None, 0, 0))

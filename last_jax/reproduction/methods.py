@@ -42,6 +42,8 @@ def label_set(constraint: Constraint, p: float = 2.0) -> Variant:
   """
   if constraint.radius is not None:
     return Ball(float(constraint.radius), p, constraint.around, constraint.hull)
+  if constraint.max_nonzero is not None:
+    return constraint.max_nonzero  # A position in the palette.
   if constraint.discrete:
     return "one_hot"
   if constraint.project is None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import numpy as np
 
-from last_jax import constraints, target
+from last_jax import constraints, fitting
 from last_jax.problem import Problem
 from last_jax.reproduction import methods, problems, results, trained
 from last_jax.reproduction.claims import Claim, Comparison
@@ -53,7 +53,7 @@ def _unreachable(problem: Problem, students: Students) -> float:
   """Return the part of the distance that no labels change: the mean over the first students of four seeds."""
   starts = [jax.tree.map(lambda leaf, seed=seed: leaf[seed, 0], students.params) for seed in range(len(students.keys))]
   learner, x = problem.learner, problem.pool.x
-  return float(np.mean([target.unreachable_distance(learner, start, problem.target, x) for start in starts[:4]]))
+  return float(np.mean([fitting.unreachable_distance(learner, start, problem.target, x) for start in starts[:4]]))
 
 
 def _time_one(

@@ -9,10 +9,10 @@ import numpy as np
 
 from last_jax import data, learners, tools, training
 from last_jax.base import Dataset, Key, Params
+from last_jax.fitting import fit_target
 from last_jax.learners import Learner
 from last_jax.problem import Problem
 from last_jax.reproduction.config import Size
-from last_jax.target import fit_target
 
 WEIGHT_DECAY = 5e-5
 

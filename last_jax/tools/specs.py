@@ -23,7 +23,10 @@ from last_jax.training.rewards import Reward
 
 LEARNERS = ("logistic", "margin", "softmax", "least_squares", "mlp")
 ACTIVATIONS = tuple(models.ACTIVATIONS)
-CONSTRAINTS = "none, one_hot, simplex, simplex:RADIUS, magnitude:RADIUS, magnitude:RADIUS:P, magnitude:RADIUS:P:AROUND"
+CONSTRAINTS = (
+  "none, one_hot, simplex, simplex:RADIUS, simplex:max_nonzero=K, magnitude:RADIUS, magnitude:RADIUS:P, "
+  "magnitude:RADIUS:P:AROUND"
+)
 OUTPUTS = "simplex, free, residue:ALPHA, residue:ALPHA:free"
 ACTIONS = "binary, binary_augmented, mixtures, mixtures:MU,MU,..., FILE.npz with the array actions [A, K]"
 REWARDS = "distance, loss, accuracy, steps:ACCURACY"
@@ -97,19 +100,24 @@ def learner(
 def constraint(text: str) -> Constraint:
   """Return the set of labels that a text names: one of the forms in `CONSTRAINTS`.
 
-  P is 1, 2 or inf; AROUND, the center of the ball, is truth or prediction.
+  P is 1, 2 or inf; AROUND, the center of the ball, is truth or prediction; K is a number of classes.
   """
   if text in _PLAIN_SETS:
     return _PLAIN_SETS[text]()
+  if text.startswith(_SPARSE):
+    return constraints.simplex(max_nonzero=_count(text.removeprefix(_SPARSE)))
   kind, ball = _read_ball(text)
   return _BALLS[kind](ball.radius, ball.p, ball.around)
 
 
 def variant(text: str) -> Variant:
   """Return the look in pictures of methods that choose from the set that a text names."""
+  if text.startswith(_SPARSE):
+    return _count(text.removeprefix(_SPARSE))  # A position in the palette.
   return text if text in _PLAIN_SETS else _read_ball(text)[1]
 
 
+_SPARSE = "simplex:max_nonzero="
 _PLAIN_SETS: Mapping[str, Callable[[], Constraint]] = {
   "none": constraints.none,
   "one_hot": constraints.one_hot,
@@ -179,6 +187,12 @@ def widths(words: Sequence[str]) -> tuple[int, ...]:
   if not all(word.strip().isdecimal() and int(word) for word in words):
     raise ValueError("it must be the widths of hidden layers, as 32 or 64,32")
   return tuple(int(word) for word in words)
+
+
+def _count(word: str) -> int:
+  if not word.isdecimal() or not int(word):
+    raise ValueError(f"{word!r} is not a whole number of at least 1")
+  return int(word)
 
 
 def _number(word: str) -> float:

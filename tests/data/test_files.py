@@ -213,7 +213,7 @@ BAD_ARRAYS = {
   "y too large": ({"y": Y.astype(np.int64) + 2**40}, ValueError, "y has numbers too large for int32"),
   "y too negative": ({"y": Y.astype(np.int64) - 2**40}, ValueError, "y has numbers too large for int32"),
   "x flat": ({"x": X[:, 0]}, ValueError, r"x and y: pool x must have shape \[n, features...\]"),
-  "y with three axes": ({"y": np.ones((6, 1, 1))}, ValueError, r"x and y: pool y must have shape \[n\] or \[n, K\]"),
+  "y with four axes": ({"y": np.ones((6, 1, 1, 1))}, ValueError, r"x and y: pool y must have shape \[n\], \[n, K\]"),
   "lengths differ": ({"y": Y[:5]}, ValueError, "x and y: pool x holds 6 examples but y holds 5"),
   "empty": ({"x": X[:0], "y": Y[:0]}, ValueError, "x and y: the pool is empty"),
   "test lengths differ": ({"x_test": X, "y_test": Y[:5]}, ValueError, "x_test and y_test: pool x holds 6 examples"),

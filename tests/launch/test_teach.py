@@ -175,6 +175,11 @@ class TestMethods:
     assert len(names) == len(set(names.values())) == 12
     assert names["joint_mixed:simplex:1:inf:prediction"] == "joint mixed (simplex, r=1, p=inf, around prediction)"
 
+  def test_sparse_labels(self):
+    names = self.names("--teacher=greedy,mixed", "--constraint=simplex:max_nonzero=2,simplex:max_nonzero=3")
+    assert len(names) == len(set(names.values())) == 4
+    assert names["greedy:simplex:max_nonzero=2"] == "LAST (simplex, k=2)"
+
   def test_the_planner_has_its_sets_too(self):
     names = self.names("--teacher=planner", "--constraint=one_hot,none", "--horizon=3")
     assert names == {"planner:one_hot": "planner (one_hot)", "planner:none": "planner (none)"}

@@ -114,6 +114,7 @@ BAD = [
   (["--constraint=magnitude"], ["--constraint=magnitude", "RADIUS"]),
   (["--constraint=magnitude:-1"], ["--constraint=magnitude:-1", "positive"]),
   (["--constraint=magnitude:one"], ["--constraint=magnitude:one", "not a number"]),
+  (["--constraint=simplex:max_nonzero=two"], ["--constraint=simplex:max_nonzero=two", "whole number"]),
   (["--constraint=magnitude:1:3"], ["--constraint=magnitude:1:3", "1, 2 or infinity"]),
   (["--constraint=magnitude:1:2:origin"], ["--constraint=magnitude:1:2:origin", "prediction"]),
   (["--constraint=one_hot:1"], ["--constraint=one_hot:1", "one of the forms"]),

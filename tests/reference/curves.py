@@ -139,31 +139,32 @@ def _logits_of(setting: Setting) -> Callable[[Any], Any]:
 
 
 teachers, constraints = last.teachers, last.constraints
+NEXT = last.targets.params(coasting=False)  # The earlier version steered the next parameters, also with momentum.
 TEACHERS: dict[str, Callable[[Setting], Any]] = {
   "sgd": lambda _: teachers.sgd(),
   "label_smoothing": lambda _: teachers.label_smoothing(0.8),
   "distillation": lambda setting: teachers.distillation(_logits_of(setting), 2.0),
   "self_training": lambda _: teachers.self_training(),
   "self_training_hard": lambda _: teachers.self_training(hard=True),
-  "greedy_none": lambda _: teachers.greedy(constraints.none()),
-  "greedy_one_hot": lambda _: teachers.greedy(constraints.one_hot()),
-  "greedy_simplex": lambda _: teachers.greedy(constraints.simplex()),
-  "greedy_simplex_radius": lambda _: teachers.greedy(constraints.simplex(0.6)),
-  "greedy_ball_1": lambda _: teachers.greedy(constraints.magnitude(0.8, p=1)),
-  "greedy_ball_2": lambda _: teachers.greedy(constraints.magnitude(0.8)),
-  "greedy_ball_inf": lambda _: teachers.greedy(constraints.magnitude(0.5, p=np.inf)),
-  "greedy_around_prediction": lambda _: teachers.greedy(constraints.magnitude(0.5, around="prediction")),
-  "imt": lambda _: teachers.imt(),
-  "mixed_none": lambda _: teachers.mixed(constraints.none()),
-  "mixed_simplex": lambda _: teachers.mixed(constraints.simplex()),
-  "mixed_one_hot": lambda _: teachers.mixed(constraints.one_hot()),
-  "joint_none": lambda _: teachers.mixed(constraints.none(), joint=True),
-  "joint_simplex": lambda _: teachers.mixed(constraints.simplex(), joint=True),
-  "joint_one_hot": lambda _: teachers.mixed(constraints.one_hot(), joint=True),
-  "planner_1_simplex": lambda _: teachers.planner(1, constraints.simplex()),
-  "planner_3_none": lambda _: teachers.planner(3, constraints.none()),
-  "planner_3_simplex": lambda _: teachers.planner(3, constraints.simplex()),
-  "planner_3_one_hot": lambda _: teachers.planner(3, constraints.one_hot()),
+  "greedy_none": lambda _: teachers.greedy(constraints.none(), NEXT),
+  "greedy_one_hot": lambda _: teachers.greedy(constraints.one_hot(), NEXT),
+  "greedy_simplex": lambda _: teachers.greedy(constraints.simplex(), NEXT),
+  "greedy_simplex_radius": lambda _: teachers.greedy(constraints.simplex(0.6), NEXT),
+  "greedy_ball_1": lambda _: teachers.greedy(constraints.magnitude(0.8, p=1), NEXT),
+  "greedy_ball_2": lambda _: teachers.greedy(constraints.magnitude(0.8), NEXT),
+  "greedy_ball_inf": lambda _: teachers.greedy(constraints.magnitude(0.5, p=np.inf), NEXT),
+  "greedy_around_prediction": lambda _: teachers.greedy(constraints.magnitude(0.5, around="prediction"), NEXT),
+  "imt": lambda _: teachers.imt(NEXT),
+  "mixed_none": lambda _: teachers.mixed(constraints.none(), toward=NEXT),
+  "mixed_simplex": lambda _: teachers.mixed(constraints.simplex(), toward=NEXT),
+  "mixed_one_hot": lambda _: teachers.mixed(constraints.one_hot(), toward=NEXT),
+  "joint_none": lambda _: teachers.mixed(constraints.none(), joint=True, toward=NEXT),
+  "joint_simplex": lambda _: teachers.mixed(constraints.simplex(), joint=True, toward=NEXT),
+  "joint_one_hot": lambda _: teachers.mixed(constraints.one_hot(), joint=True, toward=NEXT),
+  "planner_1_simplex": lambda _: teachers.planner(1, constraints.simplex(), NEXT),
+  "planner_3_none": lambda _: teachers.planner(3, constraints.none(), NEXT),
+  "planner_3_simplex": lambda _: teachers.planner(3, constraints.simplex(), NEXT),
+  "planner_3_one_hot": lambda _: teachers.planner(3, constraints.one_hot(), NEXT),
   "theorem_1": lambda _: teachers.theorem_1(0.2),
   "theorem_2": lambda _: teachers.theorem_2(largest=16.0),
   "theorem_3_newton": lambda _: teachers.theorem_3(0.0),
@@ -373,10 +374,9 @@ def _labels(learner: str, names: list[str], dtype: Any) -> Arrays:
   """Labels of one batch of three in each set."""
   setting = make_setting(learner, dtype)
   x, y = setting.pool.x[:3], setting.pool.y[:3]
+  target = last.targets.params(setting.target, coasting=False)
   return {
-    name: np.asarray(
-      last.synthesize_labels(setting.learner, setting.init, setting.target, x, y, constraint=SETS[name]())
-    )
+    name: np.asarray(last.synthesize_labels(setting.learner, setting.init, target, x, y, constraint=SETS[name]()))
     for name in names
   }
 

@@ -15,6 +15,7 @@ from last_jax.tools import specs
     ("none", constraints.none()),
     ("one_hot", constraints.one_hot()),
     ("simplex", constraints.simplex()),
+    ("simplex:max_nonzero=3", constraints.simplex(max_nonzero=3)),
     ("simplex:0.5:inf", constraints.simplex(0.5, float("inf"))),
     ("magnitude:2", constraints.magnitude(2.0)),
     ("magnitude:2:1:prediction", constraints.magnitude(2.0, 1, "prediction")),
@@ -25,8 +26,10 @@ def test_constraints(text, expected):
 
 
 @pytest.mark.parametrize(
-  "text", ["sphere", "magnitude", "none:1", "simplex:", "magnitude:1:3", "magnitude:1:2:origin:0"]
-)
+  "text",
+  ["sphere", "magnitude", "none:1", "simplex:", "magnitude:1:3", "magnitude:1:2:origin:0", "simplex:max_nonzero=0",
+   "simplex:max_nonzero=2:1", "simplex:max_nonzero="],
+)  # fmt: skip
 def test_other_constraints_are_refused(text):
   with pytest.raises(ValueError, match=r"forms|number|p must|around"):
     specs.constraint(text)
