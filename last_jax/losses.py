@@ -89,6 +89,15 @@ class Loss(identity.Structural):
     """Return B = du/dy, `[K], [K] -> [K, K]`."""
     return jax.jacfwd(self.output_gradient, argnums=1)(outputs, label)
 
+  def equivalent_label(self, gradient: Array, label: Array) -> Array | None:
+    """Return q with B q = u, where that is known without solving for it: `[..., K], [..., K] -> [..., K]`, or None.
+
+    What labels do then follows from B alone, and u, their effect at `label`, is no direction of its own.
+    """
+    if self.isotropic == "everywhere":  # B = -I.
+      return -gradient
+    return label if self is softmax_cross_entropy else None  # u is linear in the label: it has no constant.
+
   def is_affine(self, num_outputs: int) -> bool:
     """Return whether u is affine in the label: as stated, or else as its jaxpr shows."""
     if self.affine is not None:

@@ -6,6 +6,7 @@ conditioned; but by then it is mostly known which constraints are active, and a 
 z = P(z - gradient) lands on the minimiser, or on the next constraint. Rounds of both end when rounding is reached.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,21 +36,21 @@ def minimise(quadratic: Quadratic, project: BatchProjection) -> tuple[Array, Cer
     far = float(jnp.finfo(step.dtype).max) ** 0.45  # Projections may square it.
     labels = project(quadratic.at - jnp.clip(step, -far, far))
     return jnp.where(jnp.isfinite(labels), labels, start), quadratics.solved_directly(labels, "closed form")
-  problem = _normalise(quadratic, start)
+  problem, matrix = _normalise(quadratic, start)
 
   def miss(labels: Array) -> Array:
     return labels - project(labels - problem.gradient(labels))
 
   def solve_linear(push: Callable[[Array], Array], goal: Array) -> Array:
-    if callable(problem.matrix):
+    if matrix is None:
       return jax.scipy.sparse.linalg.bicgstab(push, goal, tol=1e-6)[0]
     basis = jnp.eye(goal.size, dtype=goal.dtype).reshape(goal.size, *goal.shape)
-    matrix = jax.vmap(push)(basis).reshape(goal.size, goal.size).T
-    return jnp.linalg.solve(matrix, goal.ravel()).reshape(goal.shape)
+    system = jax.vmap(push)(basis).reshape(goal.size, goal.size).T
+    return jnp.linalg.solve(system, goal.ravel()).reshape(goal.shape)
 
   # The derivative of the answer follows from the condition that it meets: nothing is computed for it until it is asked.
   labels, steps = jax.lax.custom_root(
-    miss, start, lambda _, start: _iterate(problem, project, start), solve_linear, has_aux=True
+    miss, start, lambda _, start: _iterate(problem, matrix, project, start), solve_linear, has_aux=True
   )
   # False, too, where a label is not a number.
   better = problem.scaled_change(labels) <= problem.scaled_change(start)
@@ -58,24 +59,29 @@ def minimise(quadratic: Quadratic, project: BatchProjection) -> tuple[Array, Cer
   return labels, Certificate(residual=left, iterations=steps.astype(int), exact=True, road="projected gradients")
 
 
-def _normalise(quadratic: Quadratic, start: Array) -> Quadratic:
+def _normalise(quadratic: Quadratic, start: Array) -> tuple[Quadratic, Callable[[], Array] | None]:
   """Return the problem divided by its largest curvature, with a trace of curvature everywhere.
 
   The trace makes the minimiser unique: the one nearest to `at`, where the quadratic itself does not decide.
+
+  Returns:
+    The problem, with a product in place of its matrix: passes over a large matrix take longer than the iterations. And
+    a function that forms the matrix, `[m K, m K]`, for Newton steps; None where there is none.
   """
-  at, matrix = quadratic.at, quadratic.matrix
+  at = quadratic.at
   largest = quadratics.largest_curvature(quadratic)
   bound = jax.lax.stop_gradient(jnp.maximum(largest, quadratics.steepness(quadratic, start)))
-  little = at.size * jnp.finfo(at.dtype).eps
-  if callable(matrix):
+  trace = at.size * jnp.finfo(at.dtype).eps * largest
 
-    def product(direction: Array) -> Array:
-      return safe_divide(matrix(direction) + little * largest * direction, bound)
+  def product(direction: Array) -> Array:
+    return safe_divide(quadratic.product(direction) + trace * direction, bound)
 
-    return Quadratic(at, product, safe_divide(quadratic.linear, bound))
-  trace = little * jnp.eye(at.size, dtype=at.dtype).reshape(matrix.shape)
-  matrix = safe_divide(matrix, bound) + safe_divide(largest, bound) * trace
-  return Quadratic(at, matrix, safe_divide(quadratic.linear, bound))
+  def matrix() -> Array:
+    size = at.size
+    return safe_divide(quadratic.matrix.reshape(size, size) + trace * jnp.eye(size, dtype=at.dtype), bound)
+
+  problem = Quadratic(at, product, safe_divide(quadratic.linear, bound))
+  return problem, None if callable(quadratic.matrix) else matrix
 
 
 class _Progress(NamedTuple):
@@ -87,7 +93,9 @@ class _Progress(NamedTuple):
   steps: Array  # []
 
 
-def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> tuple[Array, Array]:
+def _iterate(
+  problem: Quadratic, matrix: Callable[[], Array] | None, project: BatchProjection, start: Array
+) -> tuple[Array, Array]:
   """Return labels, and the steps `[]` taken."""
   dtype = start.dtype
   tolerance = 4 * jnp.finfo(dtype).eps * (1 + jnp.sqrt(start.size).astype(dtype))
@@ -114,7 +122,8 @@ def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> tupl
     )
 
   def newton_step(progress: _Progress) -> _Progress:
-    step, miss = _newton(problem, project, progress.labels)
+    assert matrix is not None
+    step, miss = _newton(problem, matrix(), project, progress.labels)
     better = miss < progress.best_miss
     best = jnp.where(better, progress.labels, progress.best)
     # Beyond the first constraint that it meets, a whole step may lead uphill: take the best along its way.
@@ -135,15 +144,18 @@ def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> tupl
     def more(counted: tuple[_Progress, Array]) -> Array:
       return unfinished(counted[0]) & (counted[1] < times)
 
-    return jax.lax.while_loop(more, lambda counted: (step(counted[0]), counted[1] + 1), (progress, jnp.zeros((), int)))[
-      0
-    ]
+    def once(counted: tuple[_Progress, Array]) -> tuple[_Progress, Array]:
+      return step(counted[0]), counted[1] + 1
+
+    return jax.lax.while_loop(more, once, (progress, jnp.zeros((), int)))[0]
 
   def one_round(state: tuple[_Progress, Array, Array]) -> tuple[_Progress, Array, Array]:
     before, rounds, stalled = state
     after = repeat(gradient_step, before, max(_STEPS_PER_ROUND, start.size))
-    if not callable(problem.matrix):
-      after = repeat(newton_step, after, _NEWTON_STEPS + 1)
+    if matrix is not None:
+      # A branch: otherwise the compiler moves what Newton steps share out of their loop, which mostly takes no step.
+      newton = functools.partial(repeat, newton_step, times=_NEWTON_STEPS + 1)
+      after = jax.lax.cond(unfinished(after), newton, lambda progress: progress, after)
     # A long way along a flat direction lowers G steadily, and the miss only at its end.
     level = problem.scaled_change(before.labels)
     lower = problem.scaled_change(after.labels) < level - 128 * jnp.finfo(dtype).eps * jnp.abs(level)
@@ -161,7 +173,7 @@ def _iterate(problem: Quadratic, project: BatchProjection, start: Array) -> tupl
   return last.best, last.steps.astype(dtype)  # `custom_root` differentiates all that it returns: no integers.
 
 
-def _newton(problem: Quadratic, project: BatchProjection, labels: Array) -> tuple[Array, Array]:
+def _newton(problem: Quadratic, matrix: Array, project: BatchProjection, labels: Array) -> tuple[Array, Array]:
   """Return one semismooth Newton step on z = P(z - gradient), to be subtracted, and the miss of `labels`."""
   (batch, width), size = labels.shape, labels.size
   moved = labels - problem.gradient(labels)
@@ -171,7 +183,7 @@ def _newton(problem: Quadratic, project: BatchProjection, labels: Array) -> tupl
   blocks = jax.vmap(push, out_axes=2)(directions)  # [m, K, K]
   slope = jnp.einsum("ikl,ij->ikjl", blocks, jnp.eye(batch, dtype=labels.dtype)).reshape(size, size)
   identity = jnp.eye(size, dtype=labels.dtype)
-  system = identity - slope @ (identity - problem.matrix.reshape(size, size))
+  system = identity - slope @ (identity - matrix)
   step = jnp.linalg.solve(system, (labels - projected).reshape(size))
   step = jnp.where(jnp.all(jnp.isfinite(step)), step, 0.0)
   return step.reshape(labels.shape), jnp.linalg.norm(labels - projected)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 Array = jax.Array
-_SMALL = 2**16  # Arrays of this many entries are not divided.
+_SMALL = 2**19  # Arrays of this many entries are not divided: 2 MiB in float32.
 _PAIRS = 2  # Time of an operation on pairs of positions, relative to one of a large product of matrices.
 
 
@@ -146,21 +146,23 @@ def _pairs(layer: Layer, second: Factor, small: int) -> Array:
   """Sum over all pairs of positions, for a few examples of the first batch at a time."""
   first = layer.factors[0]
   dtype = jnp.promote_types(jnp.result_type(first.errors, second.errors), jnp.float32)
+  by_columns = second.errors.swapaxes(3, 4)  # Positions last: no product below has to be transposed.
 
-  def one(inputs: Array, errors: Array) -> Array:  # [L, T, rows] or [L, T]; [R, L, T, columns]
+  def one(inputs: Array, errors: Array) -> Array:  # [L, T, rows] or [L, T]; [R, L, columns, T]
     if first.is_lookup:
-      same = inputs[None, :, :, None] == second.inputs[:, :, None, :]
-      products = (same & (inputs >= 0)[None, :, :, None]).astype(dtype)
+      same = second.inputs[:, :, :, None] == inputs[None, :, None, :]
+      products = (same & (inputs >= 0)[None, :, None, :]).astype(dtype)
     else:
-      products = sum_of_products("lta,jlua->jltu", inputs, second.inputs)
-    matched = sum_of_products("jltu,jslub->jsltb", _matched(layer, products), second.errors)
-    return sum_of_products("rltb,jsltb->rjs", errors, matched)
+      products = sum_of_products("jlua,lta->jlut", second.inputs, inputs)
+    matched = sum_of_products("jslbu,jlut->jslbt", by_columns, _matched(layer, products))
+    return sum_of_products("rlbt,jslbt->rjs", errors, matched)
 
   *_, blocks, positions, columns = first.errors.shape
   n2, outputs2, _, positions2, _ = second.errors.shape
   most = max(small, first.errors.size, second.errors.size, second.inputs.size)
   each = n2 * blocks * positions * max(outputs2 * columns, positions2)
-  return lax.map(lambda pair: one(*pair), (first.inputs, first.errors), batch_size=max(1, most // each))
+  pairs = (first.inputs, first.errors.swapaxes(3, 4))
+  return lax.map(lambda pair: one(*pair), pairs, batch_size=max(1, most // each))
 
 
 def _formed(layer: Layer, other: Layer, small: int) -> Array:
@@ -186,7 +188,8 @@ def _formed(layer: Layer, other: Layer, small: int) -> Array:
     if each_entry is not None:
       factor = lax.dynamic_slice_in_dim(each_entry, chunk * size, size, axis=1)
       left = left * factor.swapaxes(1, 2)[None, None]
-    return sum_of_products("irlba,jslba->irjs", left, right)
+    flat = sum_of_products("ip,jp->ij", left.reshape(n * outputs, -1), right.reshape(n2 * outputs2, -1))
+    return flat.reshape(n, outputs, n2, outputs2)
 
   if chunks == 1:
     block = part(0)
@@ -223,21 +226,21 @@ def _rows_of_gradients(layer: Layer, rows: int, size: int) -> Callable[[Any], Ar
       errors = _padded(errors, 4, rows)
     elif not factor.is_lookup:
       inputs = _padded(inputs, 3, rows)
-    padded.append((factor, inputs, errors))
+    padded.append((factor, inputs, errors.swapaxes(3, 4)))  # Positions last: the products are not transposed.
 
   def gradients(chunk: Any) -> Array:
     parts = []
     for factor, inputs, errors in padded:
       if factor.transposed:
-        errors = lax.dynamic_slice_in_dim(errors, chunk * size, size, axis=4)
-        parts.append(sum_of_products("nrlta,nltb->nrlba", errors, inputs))
+        errors = lax.dynamic_slice_in_dim(errors, chunk * size, size, axis=3)
+        parts.append(sum_of_products("nrlat,nltb->nrlba", errors, inputs))
       elif factor.is_lookup:
         hot = jax.nn.one_hot(inputs - chunk * size, size, dtype=errors.dtype)
         # A zero row stays one: its index, -1, is that of a row in the chunk before the first.
-        parts.append(sum_of_products("nrltb,nlta->nrlba", errors, hot * (inputs >= 0)[..., None]))
+        parts.append(sum_of_products("nrlbt,nlta->nrlba", errors, hot * (inputs >= 0)[..., None]))
       else:
         inputs = lax.dynamic_slice_in_dim(inputs, chunk * size, size, axis=3)
-        parts.append(sum_of_products("nrltb,nlta->nrlba", errors, inputs))
+        parts.append(sum_of_products("nrlbt,nlta->nrlba", errors, inputs))
     return functools.reduce(jnp.add, parts)
 
   return gradients

@@ -75,23 +75,29 @@ class ToParams:
     reach = push(learner, student.params, step.x, error).reshape(step.at.shape)
     if choose_road(self.road, step) == "products":
       return by_products(step, rate / step.at.shape[0], reach, self.layer_weights)
-    # Inner products of the gradients that belong to the columns of B, and to u, which is one row more.
-    rows = jnp.concatenate([jnp.swapaxes(step.slopes, 1, 2), step.gradients[:, None]], 1)  # [n, K + 1, K]
+    # Inner products of the gradients that belong to the columns of B and, unless it is a sum of them, to u.
+    known = learner.loss.equivalent_label(step.gradients, step.at)
+    rows = jnp.swapaxes(step.slopes, 1, 2)  # [n, K, K]
+    if known is None:
+      rows = jnp.concatenate([rows, step.gradients[:, None]], 1)
     found = factored_gradients(
       learner.apply, wide(student.params), step.x, cotangents=_by_example(rows, step), weights=self.layer_weights
     ).inner_products()
-    number, width = step.at.shape
-    products = found.reshape(number, width + 1, number, width + 1)
-    # Sizes are taken out before they are squared; powers of two round nothing.
+    (number, width), count = step.at.shape, rows.shape[1]
+    products = found.reshape(number, count, number, count)
+    # Sizes are taken out before they are squared; powers of two round nothing. The largest product is a square.
     pace = rate / number
-    length = power_of_two(jnp.sqrt(jax.lax.stop_gradient(jnp.max(jnp.abs(products)))))
+    length = power_of_two(jnp.sqrt(jax.lax.stop_gradient(jnp.einsum("icic->ic", products))))
     scale = power_of_two(jnp.asarray(pace * length))
-    share, products = pace * length / scale, products / length**2
+    share = pace * length / scale
+    matrix = share**2 * (products[:, :width, :, :width] / length**2)
     # Bᵀ J M (w+ - w*) / length, after the step with labels `at`.
-    moved = jnp.sum(products[:, :width, :, width], 2)
+    if known is None:
+      moved = jnp.sum(products[:, :width, :, width] / length**2, 2)
+    else:
+      moved = Quadratic(step.at, matrix, step.at).product(known) / share**2
     after = jnp.einsum("ioc,io->ic", step.slopes, reach) / length - pace * length * moved
-    linear_term, matrix = -share / scale * after, share**2 * products[:, :width, :, :width]
-    return Quadratic(step.at, matrix, linear_term, scale)
+    return Quadratic(step.at, matrix, -share / scale * after, scale)
 
 
 def _by_example(rows: Array, step: Step) -> Array:
