@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 
-from last_jax.devices import add_xla_flags, num_cores
+from last_jax.compiler import add_xla_flags
+from last_jax.devices import num_cores
 
 
 def compile_quickly() -> None:

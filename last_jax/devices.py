@@ -8,51 +8,23 @@
 In a run of several processes, each calls the same functions with the same values.
 """
 
-import contextlib
 import os
-import pathlib
-import re
-import sys
-import time
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from last_jax import checks
+from last_jax import checks, compiler
 
 STUDENTS = "students"  # Axis of the mesh.
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
-# For small steps on a CPU. XLA ends the process at a flag that it does not know: only for releases that were tested.
-_KNOWN_RELEASES = ("0.10.",)
-_CPU_FLAGS = {
-  # XLA hands sums of a few thousand numbers to a library (YNNPACK), whose calls take longer than such sums, above all
-  # where several devices of a process wait for each other in it. With this flag only matrix products go there; fusions
-  # that it miscompiles do not (see fitting.py).
-  "--xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",
-  # LLVM unrolls loops over a few dozen features completely, and then vectorizes the loop over students around them,
-  # whose numbers are far apart in memory: an update of the weights takes three times as long.
-  "--xla_backend_extra_options": "xla_cpu_disable_loop_unrolling",
-}
-
-# With one device per core: no operation is divided among threads, which would compete for the cores.
-_CORE_FLAGS = {"--xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
+enable_compilation_cache = compiler.enable_compilation_cache
 
 _CONNECT_SECONDS = 120  # For all processes to connect.
 _SILENT_SECONDS = 30  # After which a silent process counts as lost.
-
-_CACHE_NAME = "last_jax_compilation_cache"
-_CACHE_DAYS = 30  # After which an entry of the cache is deleted.
-_CACHE_ENTRY = re.compile(r".+-[0-9a-f]{64}-(cache|atime)")  # JAX's name for one.
-_CACHE_TAG = """Signature: 8a477f597d28d172789f06886806bc55
-# A folder of last_jax, which deletes old entries of JAX's compilation cache from it.
-# The name and the first line of this file tell backup programs to leave the folder out.
-"""
 
 
 def prepare(
@@ -87,7 +59,7 @@ def prepare(
   if has_started():
     _check_started({"platform": platform, "devices": devices, **processes})
     return
-  cores, xla_flags = num_cores(), _CPU_FLAGS
+  cores, device_per_core = num_cores(), False
   if platform is not None:
     # The CPU stays available beside an accelerator: see `host`.
     jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
@@ -96,11 +68,9 @@ def prepare(
       # A device occupies a thread while it runs, and waits for further threads that compute eigenvalues of many
       # matrices: with no more threads than devices, all would wait for ever.
       os.environ.setdefault("PJRT_NPROC", str(max(devices + 1, cores)))
-      if devices >= cores:
-        xla_flags = _CPU_FLAGS | _CORE_FLAGS
+      device_per_core = devices >= cores
     jax.config.update("jax_num_cpu_devices", devices)
-  if metadata.version("jaxlib").startswith(_KNOWN_RELEASES):
-    add_xla_flags(xla_flags)
+  compiler.add_flags_for_small_steps(device_per_core=device_per_core)
   if coordinator is not None:
     _connect(coordinator, num_processes, process_id)
 
@@ -135,14 +105,6 @@ def _check_started(settings: Mapping[str, Any]) -> None:
       f"prepare({asked}) comes too late: JAX has started with {count} device{'s' * (count > 1)} on platform "
       f"{first.platform!r} in {processes} process{'es' * (processes > 1)}; call it before anything else uses JAX"
     )
-
-
-def add_xla_flags(flags: Mapping[str, str]) -> None:
-  """Add flags to XLA_FLAGS, which JAX reads when it starts; a flag that is there already keeps its value."""
-  given = os.environ.get("XLA_FLAGS", "").split()
-  known = {flag.partition("=")[0] for flag in given}
-  more = [f"{flag}={value}" for flag, value in flags.items() if flag not in known]
-  os.environ["XLA_FLAGS"] = " ".join(given + more)
 
 
 def num_cores() -> int:
@@ -183,54 +145,6 @@ def _connect(coordinator: Any, num_processes: Any, process_id: Any) -> None:
       f"coordinator: process {process_id} of {num_processes} did not find the others at {coordinator} within "
       f"{_CONNECT_SECONDS} s: {str(error).splitlines()[0]}"
     ) from error
-
-
-def enable_compilation_cache(folder: str | os.PathLike[str] | None = None) -> None:
-  """Have JAX store compiled programs on disk, for later processes; where nothing can be written, do nothing.
-
-  The cache is a folder of its own, `last_jax_compilation_cache`. Entries older than 30 days are deleted from it;
-  nothing else is ever deleted, and nothing at all from a folder that this function has not made.
-
-  Args:
-    folder: parent of the cache; by default the user's cache folder, unless JAX_COMPILATION_CACHE_DIR names a cache,
-      which is then used and left alone.
-  """
-  if folder is None and jax.config.values["jax_compilation_cache_dir"] is not None:
-    return
-  place = (_user_cache() if folder is None else pathlib.Path(folder)) / _CACHE_NAME
-  with contextlib.suppress(OSError):
-    _make_cache(place)
-    _delete_old_entries(place)
-    jax.config.update("jax_compilation_cache_dir", str(place))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    # JAX looks for a cache once, when it first compiles: have it look again.
-    compilation_cache.reset_cache()
-
-
-def _user_cache() -> pathlib.Path:
-  home = pathlib.Path.home()
-  usual = {"darwin": home / "Library" / "Caches", "win32": home / "AppData" / "Local"}
-  return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or usual.get(sys.platform, home / ".cache"))
-
-
-def _make_cache(place: pathlib.Path) -> None:
-  """Make the folder and mark it as ours. A folder that is there already and not empty may be somebody else's."""
-  place.mkdir(parents=True, exist_ok=True)
-  if next(place.iterdir(), None) is None:
-    (place / "CACHEDIR.TAG").write_text(_CACHE_TAG, encoding="utf-8")
-
-
-def _delete_old_entries(place: pathlib.Path) -> None:
-  # JAX can bound the size of its cache, but a killed process can corrupt the index that it then uses.
-  tag = place / "CACHEDIR.TAG"
-  if not tag.is_file() or tag.read_text(encoding="utf-8", errors="replace") != _CACHE_TAG:
-    return
-  oldest = time.time() - _CACHE_DAYS * 24 * 3600
-  for file in place.iterdir():
-    if _CACHE_ENTRY.fullmatch(file.name) and file.is_file() and not file.is_symlink():
-      with contextlib.suppress(FileNotFoundError):  # Another process deletes the same.
-        if file.stat().st_mtime < oldest:
-          file.unlink()
 
 
 def mesh(devices: int | None = None) -> Mesh:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from last_jax import devices, distances
+from last_jax import compiler, devices, distances
 from last_jax.base import Array, Info, Key, Lesson, Params, Records, Result, State, Student, Teacher, View
 from last_jax.problem import Problem
 from last_jax.proposals import propose
@@ -18,6 +18,8 @@ from last_jax.proposals import propose
 _BLOCK = 1024
 
 Probe = Callable[[Params], Any]
+
+_SMALL_FEATURES = 64  # Of linear learners: from here on, steps are as fast with the compiler's usual settings.
 
 
 class Plan(NamedTuple):
@@ -279,20 +281,16 @@ def _over_students(function: Callable[..., Any], students: Any, shared: Any, mes
   return jax.lax.with_sharding_constraint(result, devices.sharding_of(count, mesh))
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "mesh"), inline=True)
-def teach_many(students: tuple[Key, Any], shared: tuple[Problem, Teacher], *, plan: Plan, mesh: Mesh | None) -> Result:
-  """Teach students, (keys, starts) with a leading [students] axis, from their first step."""
-
+def _teach_many(students: tuple[Key, Any], shared: tuple[Problem, Teacher], *, plan: Plan, mesh: Mesh | None) -> Result:
   def teach_all(students: tuple[Key, Any], shared: tuple[Problem, Teacher]) -> Result:
     return jax.vmap(lambda key, params: _teach(key, params, *shared, plan=plan))(*students)
 
   return _over_students(teach_all, students, shared, mesh)
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "mesh"), inline=True)
-def run_many(states: State, shared: tuple[Problem, Teacher], *, plan: Plan, mesh: Mesh | None) -> tuple[State, Records]:
-  """`run_inline` for many students, whose states have a leading [students] axis."""
-
+def _run_many(
+  states: State, shared: tuple[Problem, Teacher], *, plan: Plan, mesh: Mesh | None
+) -> tuple[State, Records]:
   def run_all(states: State, shared: tuple[Problem, Teacher]) -> tuple[State, Records]:
     # All students have taken the same number of steps. As one number it can decide what is computed; so can one flag.
     axes: Any = State(0, 0, None, 0, 0, None)  # type: ignore[arg-type]
@@ -300,6 +298,24 @@ def run_many(states: State, shared: tuple[Problem, Teacher], *, plan: Plan, mesh
     return run_each(states._replace(step=states.step[0], reported=jnp.any(states.reported)))
 
   return _over_students(run_all, states, shared, mesh)
+
+
+_teach_many_compiled = compiler.jit_for_small_steps(_teach_many, ("plan", "mesh"))
+_run_many_compiled = compiler.jit_for_small_steps(_run_many, ("plan", "mesh"))
+
+
+def teach_many(students: tuple[Key, Any], shared: tuple[Problem, Teacher], *, plan: Plan, mesh: Mesh | None) -> Result:
+  """Teach students, (keys, starts) with a leading [students] axis, from their first step."""
+  return _teach_many_compiled(_has_small_steps(shared[0]), students, shared, plan=plan, mesh=mesh)
+
+
+def run_many(states: State, shared: tuple[Problem, Teacher], *, plan: Plan, mesh: Mesh | None) -> tuple[State, Records]:
+  """`run_inline` for many students, whose states have a leading [students] axis."""
+  return _run_many_compiled(_has_small_steps(shared[0]), states, shared, plan=plan, mesh=mesh)
+
+
+def _has_small_steps(problem: Problem) -> bool:
+  return problem.learner.is_linear and problem.pool.x.shape[-1] < _SMALL_FEATURES
 
 
 @functools.partial(jax.jit, inline=True)

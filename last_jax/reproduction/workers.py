@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from last_jax import devices
+from last_jax import compiler, devices
 from last_jax.reproduction import storage
 from last_jax.reproduction.config import Figure, Size
 
@@ -139,7 +139,7 @@ def _work(size: Size, out: pathlib.Path, connection: Any) -> None:
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the parent decides.
   if size.name != "full":
     # Compiling takes most of the time of a small figure; this level halves it and costs little speed.
-    devices.add_xla_flags({"--xla_backend_optimization_level": "1"})
+    compiler.add_xla_flags({"--xla_backend_optimization_level": "1"})
   devices.prepare()
   devices.enable_compilation_cache()
 

@@ -137,10 +137,54 @@ def test_without_a_place_to_write_there_is_no_cache(tmp_path):
 
 def test_a_release_that_may_not_know_the_flag_is_left_alone():
   code = (
-    "import os, last_jax as last; from last_jax import devices; devices._KNOWN_RELEASES = ('0.0.',); "
+    "import os, last_jax as last; from last_jax import compiler; compiler._KNOWN_RELEASES = ('0.0.',); "
     "last.devices.prepare(); print(os.environ.get('XLA_FLAGS'))"
   )
   assert run(code) == "None"
+
+
+PLAIN = """if True:
+  import jax, numpy as np, last_jax as last
+  from last_jax import compiler, loop
+  used = []
+  known = jax.jit
+  def jit(function, **settings):
+    compiled = known(function, **settings)
+    if "compiler_options" not in settings:
+      return compiled
+    return lambda *arguments, **more: (used.append(settings["compiler_options"]), compiled(*arguments, **more))[1]
+  jax.jit = jit
+  loop._teach_many_compiled = compiler.jit_for_small_steps(loop._teach_many, ("plan", "mesh"))
+  jax.jit = known
+  learner = last.learners.logistic({features}, learning_rate=0.1)
+  pool = last.Pool(np.random.default_rng(0).normal(size=(99, {features})), np.arange(99) % 2)
+  teacher = last.teachers.greedy(last.constraints.simplex())
+  keys, target = jax.random.split(jax.random.key(0), 8), learner.init(jax.random.key(1))
+  def teach(keys):
+    return last.teach_many(keys, learner, teacher, pool, target=target, steps=20, metrics="distance").distance
+  own = teach(keys)
+  count = len(used)
+  # As part of a program of the caller's, whether its arguments are traced or constants; under vmap; differentiated.
+  mapped = jax.vmap(teach)(keys.reshape(2, 4)).reshape(own.shape)
+  for other in (jax.jit(teach)(keys), jax.jit(lambda: teach(keys))(), mapped):
+    np.testing.assert_allclose(own, other, rtol=1e-5)
+  slope = jax.grad(lambda target: last.teach_many(
+    keys, learner, teacher, pool, target=target, steps=3, metrics="distance").distance.sum())(target)
+  print(count, len(used), all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slope)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("features", "counts"), [(24, "1 1 True"), (64, "0 0 True")])
+def test_small_steps_have_compiler_options_only_in_programs_of_their_own(features, counts):
+  assert run(PLAIN.format(features=features)) == counts
+
+
+@pytest.mark.slow
+def test_flags_of_the_user_or_of_prepare_decide_instead_of_options():
+  prepared = "import last_jax as last; last.devices.prepare(devices=1)\n" + PLAIN.format(features=24)
+  assert run(prepared) == "0 0 True"
+  assert run(PLAIN.format(features=24), XLA_FLAGS="--xla_backend_optimization_level=0") == "0 0 True"
 
 
 @pytest.mark.slow
