@@ -1,4 +1,4 @@
-"""One of the processes of `jobs/processes.py`: teaches its share of the students on command."""
+"""One of the processes of `jobs/processes.py` or `jobs/plain.py`: teaches its share of the students on command."""
 
 import json
 import os
@@ -19,15 +19,16 @@ def main(file: str, sizes: str, seed: str, core: str, address: str, count: str, 
     file: for the results.
     sizes: of the case, as JSON.
     seed: likewise.
-    core: the core to run on.
+    core: the core to run on; "all" for a process in which nothing is prepared.
     address: HOST:PORT of the first process.
     count: number of processes.
     place: the number of this process, from 0.
   """
-  if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, {int(core)})
-  several = (address, int(count), int(place)) if int(count) > 1 else ()
-  last.devices.prepare("cpu", 1, *several)
+  if core != "all":
+    if hasattr(os, "sched_setaffinity"):
+      os.sched_setaffinity(0, {int(core)})
+    several = (address, int(count), int(place)) if int(count) > 1 else ()
+    last.devices.prepare("cpu", 1, *several)
   teach = ours.teach(cases.draw_linear(int(seed), **json.loads(sizes)), ours.make_teacher(STRATEGIES["greedy"]))
   for line in sys.stdin:
     result = jax.block_until_ready(teach())

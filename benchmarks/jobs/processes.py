@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from benchmarks.records import Measurement, Target
 
 _TINY, _SIZES = {"students": 8, "steps": 20, "pool": 50}, {"students": 1000, "steps": 1000}
 _TARGET = Target(1.6)
+_PREPARED = ("XLA_FLAGS", "PJRT_NPROC")  # What `devices.prepare` sets in the environment, which processes inherit.
 _END_SECONDS = 120  # For a process to end.
 
 
@@ -33,8 +35,8 @@ class ProcessesJob(Job):
     case = cases.draw_linear(options.seed, **sizes)
     with contextlib.ExitStack() as open_:
       folder = pathlib.Path(open_.enter_context(tempfile.TemporaryDirectory()))
-      one = open_.enter_context(_workers(1, folder / "one.npy", sizes, options.seed))
-      two = open_.enter_context(_workers(2, folder / "two.npy", sizes, options.seed))
+      one = open_.enter_context(workers(1, folder / "one.npy", sizes, options.seed))
+      two = open_.enter_context(workers(2, folder / "two.npy", sizes, options.seed))
 
       def check() -> dict[str, float]:
         return equality.check_equal({"distance": two.result()}, {"distance": one.result()}, equality.FLOAT32)
@@ -45,7 +47,7 @@ class ProcessesJob(Job):
       return [harness.measure(options, self, case, UNIT, mine, [baseline])]
 
 
-class _Workers:
+class Workers:
   """Processes that teach together on command."""
 
   def __init__(self, processes: list[subprocess.Popen], file: pathlib.Path):
@@ -80,15 +82,22 @@ def free_address() -> str:
 
 
 @contextlib.contextmanager
-def _workers(count: int, file: pathlib.Path, sizes: Mapping[str, int], seed: int) -> Iterator[_Workers]:
-  cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+def workers(
+  count: int, file: pathlib.Path, sizes: Mapping[str, int], seed: int, *, plain: bool = False
+) -> Iterator[Workers]:
+  """Start processes with a core each; or, if `plain`, one in which nothing is prepared, as users start it."""
+  cores: list[Any] = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+  cores = ["all"] if plain else cores
+  environment = {name: value for name, value in os.environ.items() if name not in _PREPARED} if plain else None
   address, processes = free_address(), []
   for i in range(count):
     arguments = (file, json.dumps(sizes), seed, cores[i % len(cores)], address, count, i)
     command = [sys.executable, "-m", "benchmarks.worker", *map(str, arguments)]
-    processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    processes.append(
+      subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    )
   try:
-    yield _Workers(processes, file)
+    yield Workers(processes, file)
   finally:
     for process in processes:
       assert process.stdin is not None, "it was opened as a pipe"

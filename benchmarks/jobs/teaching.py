@@ -123,7 +123,7 @@ JOBS: tuple[Job, ...] = (
     "greedy",
     f"greedy labels on the simplex, {_EVERY_STEP}",
     _THOUSAND,
-    {PER_STUDENT: Target(800.0), BATCHED: Target(5.0), C_LOOP: Target(0.33)},
+    {PER_STUDENT: Target(800.0), BATCHED: Target(10.0), C_LOOP: Target(0.8)},
     (OwnBaseline("sgd", Target(1.3, slower=True)), OwnBaseline("imt", Target(20.0), shorten=50)),
   ),
   TeachingJob("greedy_none", f"greedy labels without a constraint, {_EVERY_STEP}", _THOUSAND),

@@ -130,7 +130,7 @@ JOBS: tuple[Job, ...] = (
     {"horizon": 20},
     episodes=1000,
     baseline_episodes=20,
-    target=Target(15.0),
+    target=Target(8.0),
   ),
   TrainingJob(
     "reinforce",
@@ -140,6 +140,6 @@ JOBS: tuple[Job, ...] = (
     {"horizon": 100},
     episodes=200,
     baseline_episodes=10,
-    target=Target(20.0),
+    target=Target(8.0),
   ),
 )
