@@ -33,6 +33,7 @@ class Options:
     rest: seconds of sleep before each timed call. Idle threads spin for a while: those of one side would take the cores
       from the next.
     timer: seconds, from any start.
+    neural_tangents: the Python interpreter of an environment that has neural_tangents; None: it is no baseline.
   """
 
   seed: int = 0
@@ -42,6 +43,7 @@ class Options:
   warmups: int = 1
   rest: float = 0.1
   timer: Callable[[], float] = time.perf_counter
+  neural_tangents: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,6 +58,8 @@ def define_flags() -> flags.FlagValues:
   define(whole, "torch_threads", None, threads, lower_bound=1)
   devices = "Number of devices that JAX divides a CPU into; students are split over them. One per core unless given."
   define(whole, "devices", None, devices, lower_bound=1)
+  other = "Python interpreter of an environment with neural_tangents, to which `tangent_kernel` is then compared."
+  define(text, "neural_tangents", None, other)
   define(flags.DEFINE_boolean, "tiny", False, "Cases so small that times mean nothing.")
   return values
 
@@ -74,6 +76,7 @@ def main(values: flags.FlagValues) -> int:
     console.print(why, markup=False, soft_wrap=True)
   facts = machine.facts()
   options = Options(values.seed, values.repetitions, values.torch_threads, values.tiny)
+  options = dataclasses.replace(options, neural_tangents=values.neural_tangents)
   if values.tiny:
     options = dataclasses.replace(options, rest=0.0)
 

@@ -3,6 +3,7 @@
 from benchmarks.harness import Job
 from benchmarks.jobs import (
   calls,
+  kernels,
   mlp,
   networks,
   plain,
@@ -14,8 +15,8 @@ from benchmarks.jobs import (
   training_sweeps,
 )
 
-JOBS: dict[str, Job] = {
-  job.name: job
-  for module in (teaching, calls, mlp, networks, selection, training, sweeps, training_sweeps, processes, plain)
-  for job in module.JOBS
-}
+_MODULES = (
+  teaching, calls, mlp, networks, kernels, selection, training, sweeps, training_sweeps, processes, plain
+)  # fmt: skip
+
+JOBS: dict[str, Job] = {job.name: job for module in _MODULES for job in module.JOBS}

@@ -1,23 +1,16 @@
-"""Greedy labels of networks: time over a step of SGD, memory, certificates; and the tangent kernel that they rest on.
-
-The tangent kernel is compared with `jax.jacrev` and a product. neural_tangents, the other library for it, does not
-support the versions of JAX that this package needs, so it is no baseline here.
-"""
+"""Greedy labels of networks: time over a step of SGD, memory, certificates."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 import last_jax as last
 from benchmarks import equality, harness, networks
 from benchmarks.cases import Case
-from benchmarks.equality import Tolerance
 from benchmarks.harness import Job, Options
 from benchmarks.jobs.selection import make_cnn
 from benchmarks.networks import RATE, Network, fully_connected
@@ -26,11 +19,9 @@ from benchmarks.records import Limit, Measurement, Target
 STEP = "step"
 SGD = "SGD of last_jax"
 OVER_SGD = "over_sgd"  # The picture that all sweeps here share, a panel for each.
-JACOBIAN = "jax.jacrev and a product"
 _MB = 10**6
 _SLACK = 1e-5  # Relative, of a distance in float32.
 _MAX_REPETITIONS = 3  # Of sweeps, and of steps that take seconds.
-_KERNEL_TOLERANCES = {np.float32: Tolerance(1e-5), np.float64: Tolerance(1e-10)}
 
 # --- Convolutional networks.
 
@@ -170,72 +161,6 @@ class NetworkSweepJob(Job):
     return [dataclasses.replace(each, problem={**each.problem, "picture": OVER_SGD}) for each in measured]
 
 
-# --- The tangent kernel.
-
-
-def _kernel_of_jacobian(apply_fn: Callable[..., Any], params: Any, x: Any) -> Any:
-  rows = networks.flat_jacobian(apply_fn, params, x)
-  return (rows @ rows.T).reshape(len(x), -1, len(x), len(rows) // len(x))
-
-
-def _kernel_by_examples(apply_fn: Callable[..., Any], params: Any, x: Any) -> Any:
-  """Return the same with the Jacobian of each example by itself, and products of each leaf."""
-  jacobian = jax.vmap(lambda one: jax.jacrev(lambda params: apply_fn(params, one[None])[0])(params))(x)
-  parts = [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(jacobian)]
-  return sum(jnp.einsum("ikp,jlp->ikjl", part, part) for part in parts)
-
-
-class _Repeated(harness.Program):
-  """A program that is called several times: one call is too short for the clock, and the first finds cold caches."""
-
-  times = 20
-
-  def __call__(self) -> Any:
-    """Return the last value."""
-    for _ in range(self.times):
-      value = jax.block_until_ready(super().__call__())
-    return value
-
-
-@dataclasses.dataclass(frozen=True)
-class KernelJob(Job):
-  """`last.tangent_kernel` against forming the Jacobian.
-
-  Attributes:
-    network: its outputs' kernel.
-    examples: in the batch.
-    tiny: the network of a tiny run, with 3 examples.
-  """
-
-  network: Network
-  examples: int
-  tiny: Network
-
-  def measure(self, options: Options) -> list[Measurement]:
-    """Time the kernel of all outputs of a batch with themselves."""
-    network, examples = (self.tiny, 3) if options.tiny else (self.network, self.examples)
-    case = networks.draw(options.seed, network, batch_size=examples, steps=1, pool=examples)
-    ways = {JACOBIAN: _kernel_of_jacobian, f"{JACOBIAN}, by examples and leaves": _kernel_by_examples}
-
-    def program(kernel: Callable[..., Any], dtype: Any = np.float32, kind: Any = harness.Program) -> harness.Program:
-      own, learner = case.astype(dtype), network.make()
-      return kind(functools.partial(kernel, learner.apply), own.target, jnp.asarray(own.x))
-
-    def check(kernel: Callable[..., Any]) -> dict[str, float]:
-      found: dict[str, float] = {}
-      for dtype, tolerance in _KERNEL_TOLERANCES.items():
-        name = f"kernel ({np.dtype(dtype)})"
-        with jax.enable_x64(dtype is np.float64):
-          ours, theirs = ({name: program(each, dtype)()} for each in (last.tangent_kernel, kernel))
-          found |= equality.check_equal(ours, theirs, tolerance)
-      return found
-
-    sides = [harness.Side(name, program(kernel), functools.partial(check, kernel)) for name, kernel in ways.items()]
-    mine = harness.Side("last.tangent_kernel", program(last.tangent_kernel, kind=_Repeated), units=_Repeated.times)
-    baseline = harness.Baseline(JACOBIAN, sides, Target(1.0))
-    return [harness.measure(options, self, case, "kernel", mine, [baseline])]
-
-
 _TINY_NETWORK = fully_connected(12, 6, 4)
 _TINY = Point(_TINY_NETWORK, 3, 2)
 
@@ -273,7 +198,6 @@ JOBS: tuple[Job, ...] = (
     (Point(_TINY_NETWORK, 3, 2, memory=(2000 * _MB, False)),),
     repetitions=_MAX_REPETITIONS,
   ),
-  KernelJob("tangent_kernel", "the tangent kernel of 784-128-10, 32 examples", _NARROW, 32, _TINY_NETWORK),
   NetworkSweepJob(
     "network_parameters", "greedy labels over SGD by parameters, 784-h-h-10", "parameters",
     {

@@ -50,7 +50,7 @@ class PlainJob(Job):
         checker = Checker(case, strategy)
         kinds = [KINDS[name] for name in _TARGETS if not KINDS[name].missing()]
         baselines += [make_baseline(kind, checker, options, _TARGETS[kind.name]) for kind in kinds]
-      mine = harness.Side("last_jax, nothing prepared", plain.teach, units=case.work)
+      mine = harness.Side("last_jax, nothing prepared", plain.work, units=case.work)
       return harness.measure(options, self, case, UNIT, mine, baselines, axis="features")
 
 
