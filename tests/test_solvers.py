@@ -38,9 +38,10 @@ def distance_after(learner, params, target, x, labels):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("kind", "constraint"),
-  [("logistic", C.magnitude(1.0)), ("margin", C.magnitude(1.0)), ("softmax", C.simplex(0.5)), ("network", C.simplex())],
+  [("logistic", C.magnitude(1.0)), ("softmax", C.simplex(0.5)), ("network", C.simplex())],
 )
 def test_many_steps_find_the_exact_labels(x64, kind, constraint):
+  """Where G is convex: that of the margin form is not, and steps from the truth may end in a local minimum."""
   given = case(kind)
   exact = last.synthesize_labels(*given, constraint)
   found, certificate = last.synthesize_labels(
