@@ -25,6 +25,10 @@ Projection = Callable[[Array], Array]  # [m, K] -> [m, K]
 class Descent:
   """Projected gradient steps on the labels, by Adam from the ground truth. Made by `descent`.
 
+  Adam scales every entry by itself, so its steps followed by a projection can come to rest elsewhere than at a minimum
+  on the edge of the set. It is therefore given the part of the gradient that leads within the set, (y - P(y - t g)) / t
+  with t g of the length of a step: the gradient itself inside, and zero at the minima of the set and nowhere else.
+
   Attributes:
     steps: number of steps.
     rate: of Adam, a leaf of the pytree. No label moves farther than about `steps * rate` from the truth.
@@ -43,9 +47,16 @@ class Descent:
     """
     optimizer = optax.adam(self.rate)
 
+    def within(labels: Array, slope: Array) -> Array:
+      share = quadratic.safe_divide(jnp.asarray(self.rate, slope.dtype), jnp.max(jnp.abs(slope)))
+      moved = project(labels - share * slope)
+      # Exactly the gradient where the projection does nothing: differences would round.
+      inside = moved == labels - share * slope
+      return jnp.where(inside, slope, quadratic.safe_divide(labels - moved, share))
+
     def step(state: tuple[Array, Any], _: None) -> tuple[tuple[Array, Any], None]:
       labels, opt_state = state
-      updates, opt_state = optimizer.update(gradient(labels), opt_state)
+      updates, opt_state = optimizer.update(within(labels, gradient(labels)), opt_state)
       moved = project(optax.apply_updates(labels, updates))
       return (jnp.where(jnp.isfinite(moved), moved, labels), opt_state), None
 

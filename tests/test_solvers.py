@@ -58,15 +58,13 @@ def test_many_steps_find_the_exact_labels(x64, kind, constraint):
 def test_each_step_is_adams_on_the_distance_after_the_learners_own_step(x64, kind):
   """A plain loop with optax and the learner's step, which knows nothing of quadratics."""
   learner, params, target, x, y = case(kind)
-  constraint, truth = C.magnitude(0.1), learner.encode(x, y)
-  optimizer, labels = optax.adam(0.05), truth
+  optimizer, labels = optax.adam(0.05), learner.encode(x, y)
   state, slope = optimizer.init(labels), jax.grad(lambda labels: distance_after(learner, params, target, x, labels))
-  for _ in range(4):  # The third step leaves the ball.
+  for _ in range(4):
     updates, state = optimizer.update(slope(labels), state)
-    offset = labels + updates - truth
-    labels = truth + offset * jnp.minimum(1.0, 0.1 / jnp.linalg.norm(offset, axis=1, keepdims=True))
+    labels = labels + updates
   found, certificate = last.synthesize_labels(
-    learner, params, target, x, y, constraint, solver=solvers.descent(4, 0.05), with_certificate=True
+    learner, params, target, x, y, C.none(), solver=solvers.descent(4, 0.05), with_certificate=True
   )
   np.testing.assert_allclose(found, labels, atol=1e-9)
   assert not certificate.exact
