@@ -6,17 +6,30 @@ from typing import NamedTuple
 import numpy as np
 
 from last_jax.base import Records
-from last_jax.reproduction.claims import Comparison, mean_log_ratio
+from last_jax.reproduction.claims import Comparison, Unit, mean_log_ratio
 from last_jax.reproduction.config import Method
 from last_jax.teaching import METRICS
 from last_jax.tools.charts import Chart, Level, metric_charts
 
+_ARRIVED = 10.0  # Within this many times the rounding of the target, a student is there.
+LOWER = Unit("times lower", True, "times higher")
+POINTS = Unit("points of accuracy more")
+
 
 class Distances(NamedTuple):
-  """Distances of several methods to the target, to be compared seed by seed."""
+  """Distances of several methods to the target, to be compared seed by seed.
 
-  records: Mapping[str, Records]  # By method.
-  floor: float  # Smaller distances are rounding.
+  Attributes:
+    records: By method.
+    floor: Smaller distances are rounding.
+    lowest: Objective of the target, `[seeds]` or a number; None: objectives are not compared.
+    reachable: By method, the part of the distance that labels can change, `[seeds, records]`; None: all of it.
+  """
+
+  records: Mapping[str, Records]
+  floor: float
+  lowest: np.ndarray | float | None = None
+  reachable: Mapping[str, np.ndarray] | None = None
 
   def of(self, method: Method) -> np.ndarray:
     """Return the method's distances, `[seeds, records]`."""
@@ -26,16 +39,34 @@ class Distances(NamedTuple):
     """Compare on average over the run."""
     step = self.records[winner.key].step
     values = mean_log_ratio(step, self.of(loser), self.of(winner), self.floor)
-    return Comparison(f"{winner.name} against {loser.name}", values, margin=margin)
+    name = f"{winner.name} against {loser.name}"
+    return Comparison(name, values, margin=margin, part="run", beside=self.beside(winner, loser))
 
-  def nearer_at_end(self, winner: Method, loser: Method) -> Comparison:
+  def nearer_at_end(self, winner: Method, loser: Method, margin: float = 0.0) -> Comparison:
     """Compare after the last step."""
-    one, other = (np.log10(np.maximum(self.of(each)[:, -1], self.floor)) for each in (winner, loser))
-    return Comparison(f"{winner.name} against {loser.name}, after the last step", other - one)
+    values = _log(self.of(loser)[:, -1], self.floor) - _log(self.of(winner)[:, -1], self.floor)
+    name = f"{winner.name} against {loser.name}, after the last step"
+    return Comparison(name, values, margin=margin, part="end", beside=self.beside(winner, loser))
 
-  def beats(self, winner: Method, loser: Method) -> list[Comparison]:
-    """Compare on average over the run, and after the last step."""
-    return [self.nearer(winner, loser), self.nearer_at_end(winner, loser)]
+  def beats(self, winner: Method, loser: Method, margin: float = 0.0) -> list[Comparison]:
+    """Compare on average over the run and, unless both have arrived by then, after the last step."""
+    both = [self.nearer(winner, loser, margin), self.nearer_at_end(winner, loser, margin)]
+    arrived = all(self.of(each)[:, -1].max() <= _ARRIVED * self.floor for each in (winner, loser))
+    return both[:1] if arrived else both
+
+  def beside(self, winner: Method, loser: Method) -> tuple[Comparison, ...]:
+    """Return what else was recorded of the pair after the last step; it decides nothing."""
+    found, (one, other) = [], (self.records[each.key] for each in (winner, loser))
+    if self.reachable is not None:
+      ends = [_log(self.reachable[each.key][:, -1], self.floor) for each in (loser, winner)]
+      found.append(Comparison("reachable distance", ends[0] - ends[1]))
+    if self.lowest is not None and one.objective is not None and other.objective is not None:
+      least = 1e-7 * np.mean(np.abs(self.lowest))  # Objectives are sums in float32.
+      ends = [_log(each.objective[:, -1] - self.lowest, least) for each in (other, one)]
+      found.append(Comparison("excess objective", ends[0] - ends[1], LOWER))
+    if one.accuracy is not None and other.accuracy is not None:
+      found.append(Comparison("accuracy", 100 * (one.accuracy[:, -1] - other.accuracy[:, -1]), POINTS))
+    return tuple(found)
 
   def nearer_by_time(self, seconds: Mapping[str, float], winner: Method, loser: Method) -> Comparison:
     """Compare after equal wall time, on average over the time that both have; `seconds` per step by method."""
@@ -47,6 +78,10 @@ class Distances(NamedTuple):
       return np.exp([np.interp(times, own, each) for each in np.log(self.of(method))])
 
     return Comparison(f"{winner.name} against {loser.name}", mean_log_ratio(times, at_times(loser), at_times(winner)))
+
+
+def _log(values: np.ndarray, floor: float) -> np.ndarray:
+  return np.log10(np.maximum(values, max(floor, np.finfo(np.float64).tiny)))
 
 
 def charts(
