@@ -110,7 +110,7 @@ class Claim(NamedTuple):
   def all_readings(self) -> tuple[Reading, ...]:
     """The literal reading, and the further ones."""
     return (
-      Reading(LITERAL, "as the paper's appendix says, exact labels", self.comparisons, self.because),
+      Reading(LITERAL, "as written, with exact labels", self.comparisons, self.because),
       *self.readings,
     )
 

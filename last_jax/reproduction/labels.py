@@ -69,8 +69,8 @@ def run_half_moons(size: Size, tell: Tell) -> Outcome:
 
 _NOT_SEPARABLE = (
   "The best one-hot label of an example is 1 where ⟨w* − w, x⟩ + η (σ(⟨w, x⟩) − ½) ‖x‖² > 0. Far from the target the "
-  "first term decides, which is a line; once w is within about η of w*, the second decides with it, which is curved. The distance decides: the figures of the paper "
-  "show students that are still far."
+  "first term decides, which is a line; once w is within about η of w*, the second decides with it, which is curved. "
+  "The distance decides: far from w* labels are separable."
 )
 
 

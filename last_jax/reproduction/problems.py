@@ -27,7 +27,12 @@ def fit(learner: Learner, dataset: Dataset, **settings: Any) -> Problem:
 
 def fit_each(learner: Learner, datasets: Sequence[Dataset]) -> Problem:
   """Return the problems of all datasets, one for each seed, as one: every leaf has a leading [seeds] axis."""
-  return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(fit(learner, each) for each in datasets))
+  return stack([fit(learner, each) for each in datasets])
+
+
+def stack(each_seed: Sequence[Problem]) -> Problem:
+  """Return the problems of all seeds as one: every leaf has a leading [seeds] axis."""
+  return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each_seed)
 
 
 def is_per_seed(problem: Problem) -> bool:
@@ -45,6 +50,11 @@ def split(problem: Problem) -> list[Problem]:
 def rounding_floor(problem: Problem) -> float:
   """Return the distance to the target below which differences are rounding, mean over seeds."""
   return float(np.mean([tools.rounding_floor(each.target) for each in split(problem)]))
+
+
+def lowest_objective(problem: Problem) -> np.ndarray:
+  """Return the objective of the target, `[seeds]`, or `[1]` where the seeds share a problem."""
+  return np.array([float(each.learner.objective(each.target, each.pool.x, each.truth)) for each in split(problem)])
 
 
 def describe(problem: Problem, size: Size, steps: int) -> dict[str, Any]:

@@ -6,8 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from last_jax.base import Records
-from last_jax.reproduction.claims import Comparison, Unit, mean_log_ratio
-from last_jax.reproduction.config import Method
+from last_jax.problem import Problem
+from last_jax.reproduction import problems
+from last_jax.reproduction.claims import Claim, Comparison, Unit, mean_log_ratio
+from last_jax.reproduction.config import Method, Size
+from last_jax.reproduction.methods import select
 from last_jax.teaching import METRICS
 from last_jax.tools.charts import Chart, Level, metric_charts
 
@@ -61,11 +64,12 @@ class Distances(NamedTuple):
       ends = [_log(self.reachable[each.key][:, -1], self.floor) for each in (loser, winner)]
       found.append(Comparison("reachable distance", ends[0] - ends[1]))
     if self.lowest is not None and one.objective is not None and other.objective is not None:
-      least = 1e-7 * np.mean(np.abs(self.lowest))  # Objectives are sums in float32.
-      ends = [_log(each.objective[:, -1] - self.lowest, least) for each in (other, one)]
+      least = 1e-7 * float(np.mean(np.abs(self.lowest)))  # Objectives are sums in float32.
+      ends = [_log(np.asarray(each)[:, -1] - self.lowest, least) for each in (other.objective, one.objective)]
       found.append(Comparison("excess objective", ends[0] - ends[1], LOWER))
     if one.accuracy is not None and other.accuracy is not None:
-      found.append(Comparison("accuracy", 100 * (one.accuracy[:, -1] - other.accuracy[:, -1]), POINTS))
+      more = np.asarray(one.accuracy)[:, -1] - np.asarray(other.accuracy)[:, -1]
+      found.append(Comparison("accuracy", 100 * more, POINTS))
     return tuple(found)
 
   def nearer_by_time(self, seconds: Mapping[str, float], winner: Method, loser: Method) -> Comparison:
@@ -110,3 +114,41 @@ def charts(
     curves.append(method.curves({metric: getattr(own, metric) for metric in METRICS}, axes))
   found = metric_charts(curves, levels=levels, x_log=x_log)
   return tuple(chart._replace(title=chart.title + suffix) for chart in found)
+
+
+def target_charts(
+  size: Size,
+  problem: Problem,
+  ways: Sequence[Method],
+  records: Mapping[str, Records],
+  seconds: Mapping[str, float],
+  *,
+  x_log: bool,
+) -> tuple[Chart, ...]:
+  """Return one chart for each metric, with the target's own value and, for distances, the limit of rounding."""
+  each_seed = problems.split(problem)
+  objectives = [each.learner.objective(each.target, each.pool.x, each.truth) for each in each_seed]
+  floor = Level(f"float{8 * problem.truth.dtype.itemsize} rounding", problems.rounding_floor(problem), floor=True)
+  levels = {"distance": [floor], "objective": [Level("target", float(np.mean(objectives)))]}
+  if problem.learner.loss.classification:
+    accuracies = [
+      each.learner.accuracy(each.target, each.test.x, each.test_truth)
+      for each in each_seed
+      if each.test is not None and each.test_truth is not None
+    ]
+    levels["accuracy"] = [Level("target", float(np.mean(accuracies)))]
+  label = f"seconds once compiled, {size.seeds} students at once"
+  return charts(ways, records, {label: seconds}, levels=levels, x_log=x_log)
+
+
+def compare(problem: Problem, records: Mapping[str, Records]) -> Distances:
+  """Return the distances of all methods, with the target's own objective to compare objectives with."""
+  return Distances(records, problems.rounding_floor(problem), problems.lowest_objective(problem))
+
+
+def every_last_beats_sgd(distances: Distances, ways: Sequence[Method]) -> Claim:
+  """Claim that LAST with each set of labels is ahead of SGD."""
+  (sgd,) = select(ways, "sgd")
+  return Claim(
+    "Every LAST beats SGD.", [each for last in select(ways, "greedy") for each in distances.beats(last, sgd)]
+  )

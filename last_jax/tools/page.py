@@ -214,7 +214,8 @@ def _definitions(items: Mapping[str, str]) -> str:
 def _claims(page: Page, anchors: set[str]) -> str:
   if not page.claims:
     return ""
-  verdicts = {each.verdict for claim in page.claims for each in (claim, *claim.readings)}
+  verdicts = {claim.verdict for claim in page.claims}
+  verdicts |= {reading.verdict for claim in page.claims for reading in claim.readings}
   unknown = verdicts - set(_VERDICTS)
   if unknown:
     raise ValueError(f"verdicts must be among {sorted(_VERDICTS)}, but there are also {sorted(unknown)}")
