@@ -21,7 +21,7 @@ def run_black_box(size: Size, tell: Tell) -> Outcome:
   records, _ = trained.evaluate(problem, students, ways, size, tell, 0.85, **settings)
   distances, remark = Distances(records, problems.rounding_floor(problem)), trained.remark_on_training(size)
   claims = [
-    Claim(text, distances.beats(winner, sgd), remark, because)
+    Claim(text, distances.beats(winner, sgd), remark, because, size=trained.size_needed(size))
     for text, winner, because in (
       ("Black-box unrolling beats SGD.", unrolling, _DRIFT),
       ("Black-box policy gradient beats SGD.", gradient, _NOISE),

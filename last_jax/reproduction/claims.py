@@ -216,7 +216,7 @@ class Verdict(NamedTuple):
     literal = self.readings[0]
     texts = [self.claim.remark]
     if self.verdict == NOT_RUN:
-      return " ".join(filter(None, [*texts, "The numbers are those of this shorter training, and judge nothing."]))
+      return " ".join(filter(None, [*texts, "The numbers are those of this shorter run, and judge nothing."]))
     if literal.verdict != HOLDS and len(literal.estimates) > 1:
       texts.append(f"Decided by {self.weakest.name}.")
     texts.append(literal.disagreement)

@@ -50,6 +50,7 @@ def _run_mlp(size: Size, tell: Tell, digits: Sequence[int]) -> Outcome:
   def own_start(comparisons: Sequence[Comparison]) -> list[Reading]:
     return [Reading("own_start", _OWN_START, comparisons)]
 
+  needed = "" if size.name == "full" else "full"  # Both claims are about the end of a run.
   claims = (
     results.every_last_beats_sgd(distances, ways),
     Claim(
@@ -57,11 +58,13 @@ def _run_mlp(size: Size, tell: Tell, digits: Sequence[int]) -> Outcome:
       [each for way in free for each in distances.beats(way, imt, BY_FAR)],
       because=_FAR,
       readings=own_start([each for way in free for each in own_distances.beats(way, imt, BY_FAR)]),
+      size=needed,
     ),
     Claim(
       "LAST and mixed teaching without a constraint are ahead of IMT after the last step.",
       [distances.nearer_at_end(each, imt) for each in free],
       readings=own_start([own_distances.nearer_at_end(each, imt) for each in free]),
+      size=needed,
     ),
     *_step_is_cheaper(size, tell, problem, students, free[0], imt),
   )

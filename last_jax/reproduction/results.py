@@ -3,9 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
-from last_jax.base import Records
+from last_jax import fitting
+from last_jax.base import Array, Params, Records
 from last_jax.problem import Problem
 from last_jax.reproduction import problems
 from last_jax.reproduction.claims import Claim, Comparison, Unit, mean_log_ratio
@@ -16,7 +20,7 @@ from last_jax.tools.charts import Chart, Level, metric_charts
 
 _ARRIVED = 10.0  # Within this many times the rounding of the target, a student is there.
 LOWER = Unit("times lower", True, "times higher")
-POINTS = Unit("points of accuracy more")
+POINTS = Unit("points")
 
 
 class Distances(NamedTuple):
@@ -144,6 +148,44 @@ def target_charts(
 def compare(problem: Problem, records: Mapping[str, Records]) -> Distances:
   """Return the distances of all methods, with the target's own objective to compare objectives with."""
   return Distances(records, problems.rounding_floor(problem), problems.lowest_objective(problem))
+
+
+def compare_students(problem: Problem, records: Mapping[str, Records]) -> Distances:
+  """Return the distances of all methods, with everything else about their last parameters.
+
+  Args:
+    problem: of a linear learner, with a test pool, shared by all seeds.
+    records: whose probe is the parameters, with leading axes [seeds, students, records].
+  """
+  project = _reachable_part(problem)
+
+  def measure(params: Params) -> tuple[Array, Array, Array]:
+    learner, error = problem.learner, ravel_pytree(params)[0] - ravel_pytree(problem.target)[0]
+    assert problem.test is not None
+    assert problem.test_truth is not None
+    accuracy = learner.accuracy(params, problem.test.x, problem.test_truth)
+    objective = learner.objective(params, problem.pool.x, problem.truth)
+    return jnp.linalg.norm(project @ error), objective, accuracy
+
+  measure_all = jax.jit(jax.vmap(jax.vmap(measure)))
+  found, reachable = {}, {}
+  for key, own in records.items():
+    ends = measure_all(jax.tree.map(lambda leaf: leaf[:, :, -1], own.probe))
+    reachable[key], objective, accuracy = (np.asarray(each, np.float64).mean(1, keepdims=True) for each in ends)
+    found[key] = own._replace(objective=objective, accuracy=accuracy)
+  return Distances(found, problems.rounding_floor(problem), problems.lowest_objective(problem), reachable)
+
+
+def _reachable_part(problem: Problem) -> Array:
+  """Return the projection `[P, P]` of w - w* onto the part that labels of the pool can change, of a linear learner."""
+  flat, unravel = ravel_pytree(problem.target)
+  kept = jnp.eye(flat.size, dtype=flat.dtype)
+
+  def lost(direction: Array) -> Array:
+    part = fitting.unreachable_part(problem.learner, unravel(flat + direction), problem.target, problem.pool.x)
+    return ravel_pytree(part)[0]
+
+  return kept - jnp.stack([lost(direction) for direction in kept], 1)
 
 
 def every_last_beats_sgd(distances: Distances, ways: Sequence[Method]) -> Claim:
