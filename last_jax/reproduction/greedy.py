@@ -173,7 +173,7 @@ def _run_logistic(
     Claim(
       f"LAST without a constraint is {beside}.",
       distances.beats(free, imt, margin),
-      because=_INTERCEPT,
+      because="" if problems.is_per_seed(problem) else _INTERCEPT,  # The images.
       readings=against_imt,
     ),
   )
@@ -195,7 +195,12 @@ def _teach_setting(size: Size, setting: Setting, ways: Sequence[Method], tell: T
   return results.compare(problem, records), next(each for each in charts if each.title.startswith("Distance"))
 
 
-_INTERCEPT = "INTERCEPT"
+_INTERCEPT = (
+  "The intercept decides: its feature is 1, where ‖x‖ is about 48, so a label of LAST, which is fitted to the whole "
+  "example, hardly moves it, and it is most of what is left. IMT seeks out the examples that move it. Without an "
+  "intercept LAST was 20 times nearer than IMT over the run (13.6 to 23.8; 8 seeds), and with an intercept whose "
+  "feature is 48, 9 times (7.7 to 10.2)."
+)
 
 
 _ALTERNATING = (

@@ -73,7 +73,7 @@ def _imt_last(
 ) -> list[Reading]:
   (imt,) = select(ways, "imt")
   comparisons = [distances.nearer_by_time(seconds, each, imt) for each in ways if each is not imt]
-  return [Reading("full_pool", f"all {len(problem.pool):,} images of the digits", comparisons, _BY_TIME)]
+  return [Reading("full_pool", f"all {len(problem.pool):,} images of the digits", comparisons)]
 
 
 def _unreachable(problem: Problem, students: Students) -> float:
@@ -146,7 +146,10 @@ _BY_TIME = (
   "long as one of SGD, not hundreds of times; where it is far ahead by iteration, it stays ahead by time. The size of "
   "the pool decides: the reading full_pool (with --mnist_folder) has all images."
 )
-_VARIANCE = "VARIANCE"
+_VARIANCE = (
+  "The variance of the gradient decides: it is estimated from ten students in each episode, where unrolling has it "
+  "exactly. With 50 students policy gradient was level with unrolling in a trial."
+)
 
 
 def run_omniscient_mlp(size: Size, tell: Tell) -> Outcome:
