@@ -150,7 +150,7 @@ def _run_logistic(
   records, seconds = seeds.teach_all(problem, students, ways, schedule, _part(tell, 0.0, 0.5))
   distances = results.compare(problem, records)
   (free,), (free_mixed,) = (select(choosing, family, variant="none") for family in ("greedy", "mixed"))
-  margin = 0.0 if ahead else -LEVEL
+  margin, images = 0.0 if ahead else -LEVEL, not problems.is_per_seed(problem)
   beside = "ahead of IMT" if ahead else "level with IMT (at most a tenth farther from the target) or ahead"
   best, against_imt, charts = [], [], list(results.target_charts(size, problem, ways, records, seconds, x_log=True))
   for place, setting in enumerate(settings):
@@ -176,7 +176,7 @@ def _run_logistic(
     Claim(
       "Mixed teaching (without a constraint) is the best of all.",
       [each for other in select(ways, "sgd", "imt", "greedy") for each in distances.beats(free_mixed, other)],
-      because=_ALTERNATING,
+      because=_INTERCEPT if images else _ALTERNATING,
       readings=best,
     ),
     Claim(
@@ -186,7 +186,7 @@ def _run_logistic(
     Claim(
       f"LAST without a constraint is {beside}.",
       distances.beats(free, imt, margin),
-      because="" if problems.is_per_seed(problem) else _INTERCEPT,  # The images.
+      because=_INTERCEPT if images else "",
       readings=against_imt,
     ),
   )
@@ -228,7 +228,7 @@ _INTERCEPT = (
 _ALTERNATING = (
   "Near w* every true label leads away, so the rule of IMT shows the least harmful example again and again, and free "
   "labels can move the student along that example only; random examples point in all directions. How far labels may "
-  "go from the truth decides: chosen together with the label (the next claim), examples help again."
+  "go from the truth decides. Chosen together with the label (the next claim), examples help free labels too."
 )
 
 

@@ -185,7 +185,7 @@ def _reachable_part(problem: Problem) -> Array:
     part = fitting.unreachable_part(problem.learner, unravel(flat + direction), problem.target, problem.pool.x)
     return ravel_pytree(part)[0]
 
-  return kept - jnp.stack([lost(direction) for direction in kept], 1)
+  return kept - jax.jit(lambda directions: jax.lax.map(lost, directions))(kept).T
 
 
 def every_last_beats_sgd(distances: Distances, ways: Sequence[Method]) -> Claim:
