@@ -1,6 +1,6 @@
 """Greedy teaching of a network: SGD, IMT, LAST and mixed teaching, toward a target around or beyond the start."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -41,14 +41,19 @@ def _run_mlp(size: Size, tell: Tell, digits: Sequence[int]) -> Outcome:
   charts = results.target_charts(size, problem, ways, records, seconds, x_log=False)
 
   begins = seeds.draw_students(problem.learner.init, size.numbers)
-  own = from_own_start(problem, begins, size.pick(200, _TARGET_STEPS, _TARGET_STEPS))
-  fewer = [sgd, imt, *free]
-  records, _ = seeds.teach_all(own, begins, fewer, schedule, lambda text, share: tell(text, 0.7 + 0.2 * share))
-  own_distances = results.compare(own, records)
-  charts += results.charts(fewer, records, {}, suffix=", own_start")
+  fewer, own_distances = [sgd, imt, *free], {}
+  # The claims are judged at full size only: one of the two is enough to look at in a shorter run.
+  for name in size.pick(_OWN_STARTS, dict(list(_OWN_STARTS.items())[:1]), _OWN_STARTS):
+    own = from_own_start(problem, begins, size.pick(200, _OWN_STARTS[name], _OWN_STARTS[name]))
+    records, _ = seeds.teach_all(own, begins, fewer, schedule, lambda text, share: tell(text, 0.7 + 0.2 * share))
+    own_distances[name] = results.compare(own, records)
+    charts += results.charts(fewer, records, {}, suffix=f", {name}")
 
-  def own_start(comparisons: Sequence[Comparison]) -> list[Reading]:
-    return [Reading("own_start", _OWN_START, comparisons)]
+  def own_starts(compare: Callable[[results.Distances], list[Comparison]]) -> list[Reading]:
+    return [
+      Reading(name, f"w* trained by {_OWN_STARTS[name]:,} steps of SGD from the student's own start", compare(each))
+      for name, each in own_distances.items()
+    ]
 
   needed = "" if size.name == "full" else "full"  # Both claims are about the end of a run.
   claims = (
@@ -57,26 +62,26 @@ def _run_mlp(size: Size, tell: Tell, digits: Sequence[int]) -> Outcome:
       "LAST and mixed teaching without a constraint beat IMT by far (at least twice as near).",
       [each for way in free for each in distances.beats(way, imt, BY_FAR)],
       because=_FAR,
-      readings=own_start([each for way in free for each in own_distances.beats(way, imt, BY_FAR)]),
+      readings=own_starts(lambda own: [each for way in free for each in own.beats(way, imt, BY_FAR)]),
       size=needed,
     ),
     Claim(
       "LAST and mixed teaching without a constraint are ahead of IMT after the last step.",
       [distances.nearer_at_end(each, imt) for each in free],
-      readings=own_start([own_distances.nearer_at_end(each, imt) for each in free]),
+      readings=own_starts(lambda own: [own.nearer_at_end(each, imt) for each in free]),
       size=needed,
     ),
     *_step_is_cheaper(size, tell, problem, students, free[0], imt),
   )
   settings = problems.describe(problem, size, steps) | {
     "batch size": 1, "learner": "24–32–1, ReLU", "students start": "around the target, N(0, 0.1²)",
-    "own_start": f"w* is where SGD is after {_TARGET_STEPS:,} steps from the student's own random start",
+    "own_start": "w* is where SGD ends that begins at the student's own random start",
   }  # fmt: skip
   return Outcome(settings, charts, claims)
 
 
-_TARGET_STEPS = 20_000
-_OWN_START = "w* trained by SGD from the student's own start"
+# By reading, the steps of SGD: after 20,000 its objective is about 0.1, after 100,000 nearly that of a fitted network.
+_OWN_STARTS = {"own_start": 20_000, "own_start_long": 100_000}
 
 
 def from_own_start(problem: Problem, students: Students, steps: int) -> Problem:

@@ -144,7 +144,7 @@ def _omniscient_claims(
 _BY_TIME = (
   "All examples of the pool are scored by one matrix product, so with 1,000 images a step of IMT takes a few times as "
   "long as one of SGD, not hundreds of times; where it is far ahead by iteration, it stays ahead by time. The size of "
-  "the pool decides: the reading full_pool (with --mnist_folder) has all images."
+  "the pool and the machine decide: the reading full_pool (with --mnist_folder) has all images."
 )
 _VARIANCE = (
   "The variance of the gradient decides: it is estimated from ten students in each episode, where unrolling has it "
