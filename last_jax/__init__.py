@@ -4,7 +4,7 @@ A teacher steers a learner to target parameters by choosing, each iteration, the
 `teach`; the heart is `synthesize_labels`; `init`, `step` and `run` are the same machine in pieces.
 """
 
-from last_jax import constraints, data, devices, kernels, learners, losses, targets, teachers, theory, training
+from last_jax import constraints, data, devices, kernels, learners, losses, solvers, targets, teachers, theory, training
 from last_jax.advice import Reach, reach
 from last_jax.base import (
   Certificate,
@@ -65,6 +65,7 @@ __all__ = [
   "run",
   "save",
   "save_policy",
+  "solvers",
   "squared_gradient_norms",
   "step",
   "synthesize_labels",

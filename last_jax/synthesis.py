@@ -22,13 +22,14 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from last_jax import checks, linear, projected, quadratic, scalar_map, sparse, targets
+from last_jax import checks, linear, projected, quadratic, scalar_map, solvers, sparse, targets
 from last_jax.base import Array, Certificate, Params, Student
 from last_jax.constraints import Constraint, none, simplex
 from last_jax.learners import Learner
 from last_jax.linear import Geometry
 from last_jax.losses import Loss
 from last_jax.quadratic import Quadratic
+from last_jax.solvers import Descent
 from last_jax.targets import Step, Target, ToTrajectory
 
 _GAUSS_NEWTON_STEPS = 10  # Where the step is not affine in the label (Adam): linearizations, each with a line search.
@@ -40,13 +41,13 @@ _STARTS = (0.25, 0.5, 0.75, 1.0)  # Shares of the way from the ground truth at w
 def synthesize_labels(
   learner: Learner, params: Params, target: Params | Target, x: Array, y: Array,
   constraint: Constraint | None = None, *, opt_state: Any = None, layer_weights: Any = None,
-  with_certificate: Literal[False] = False,
+  solver: Descent | None = None, with_certificate: Literal[False] = False,
 ) -> Array: ...  # fmt: skip
 @overload
 def synthesize_labels(
   learner: Learner, params: Params, target: Params | Target, x: Array, y: Array,
   constraint: Constraint | None = None, *, opt_state: Any = None, layer_weights: Any = None,
-  with_certificate: Literal[True],
+  solver: Descent | None = None, with_certificate: Literal[True],
 ) -> tuple[Array, Certificate]: ...  # fmt: skip
 
 
@@ -60,6 +61,7 @@ def synthesize_labels(
   *,
   opt_state: Any = None,
   layer_weights: Any = None,
+  solver: Descent | None = None,
   with_certificate: bool = False,
 ) -> Array | tuple[Array, Certificate]:
   """Return the labels that bring `params` nearest to `target` in one step on the batch `x`. A pure function.
@@ -75,6 +77,7 @@ def synthesize_labels(
     opt_state: the optimizer's state (momentum); a fresh one unless given.
     layer_weights: M, weights of parts of the parameters, as a prefix of their tree: {"layer_0": beta, "layer_1": 1.0}.
       With a target from `targets`, give them there.
+    solver: how to search, from `solvers`; exactly unless given.
     with_certificate: whether to return a `Certificate` too.
 
   Returns:
@@ -100,7 +103,8 @@ def synthesize_labels(
   student = learner.start(params)
   student = student if opt_state is None else student._replace(opt_state=opt_state)
   constraint = none() if constraint is None else constraint
-  problem = (learner, student, target, x, learner.encode(x, y), constraint)
+  solvers.check_solver(solver, constraint)
+  problem = (learner, student, target, x, learner.encode(x, y), constraint, None, solver)
   return _greedy_labels(*problem, with_certificate=bool(with_certificate))
 
 
@@ -112,6 +116,7 @@ def greedy_labels(
   truth: Array,
   constraint: Constraint,
   known: Geometry | None = None,
+  solver: Descent | None = None,
 ) -> tuple[Array, Certificate]:
   """Return the labels that make the target's G least after one step, and their certificate.
 
@@ -123,6 +128,7 @@ def greedy_labels(
     truth: `[m, K]`, or `[m, T, K]` with a label for each token; labels are returned likewise.
     constraint: for every label on its own.
     known: the geometry of `x`, where it was computed before.
+    solver: how to search, from `solvers`; exactly unless given.
   """
   if constraint.project is None and not constraint.discrete and constraint.radius is not None:
     raise ValueError(f"constraint {constraint.name!r} has a radius but no projection")
@@ -134,7 +140,7 @@ def greedy_labels(
   truth = truth.reshape(-1, width)
   outputs = outputs.reshape(-1, width).astype(jnp.promote_types(outputs.dtype, jnp.float32))
   known = target.geometry(learner, x) if known is None else known
-  if known is not None and truth.shape[0] == 1 and linear.is_projection(learner, constraint):
+  if solver is None and known is not None and truth.shape[0] == 1 and linear.is_projection(learner, constraint):
     labels = linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known, target.coasting)
     return labels, quadratic.solved_directly(labels, "closed form")
 
@@ -152,7 +158,11 @@ def greedy_labels(
     return targets.value(target, learner, learner.step(student, x, labels.reshape(shape)))
 
   affine_step = learner.optimizer.is_affine(student.params)
-  if affine_step and learner.loss.is_affine(width):
+  if solver is not None:
+    affine = affine_step and learner.loss.is_affine(width)
+    project = constraint.projection(learner.loss, outputs, truth)
+    labels, certificate = solvers.search(solver, expand_in_labels, distance_after, affine, project, truth)
+  elif affine_step and learner.loss.is_affine(width):
     labels, certificate = best_labels(learner.loss, constraint, expand_in_labels(truth), outputs, truth)
   elif affine_step and learner.loss.scalar_map is not None:
     through = learner.loss.scalar_map

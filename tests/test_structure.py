@@ -11,7 +11,8 @@ ROOT = pathlib.Path(last.__file__).parent
 ORDER = [
   "identity", "remade", "affine", "kernels", "pool", "base", "io", "models", "checks", "compiler", "devices",
   "margin", "losses", "optimizers", "learner", "modules", "learners", "constraints", "distances", "quadratic",
-  "projected", "sparse", "linear", "problem", "targets", "scalar_map", "synthesis", "advice", "fitting", "proposals",
+  "projected", "sparse", "linear", "problem", "targets", "scalar_map", "solvers", "synthesis", "advice",
+  "fitting", "proposals",
   "teachers", "loop", "teaching", "training", "theory", "data", "tools", "reproduction", "launch",
 ]  # fmt: skip
 

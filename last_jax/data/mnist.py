@@ -31,6 +31,7 @@ def mnist(
   num_features: int | None = 24,
   feature_scale: float = 1.0,
   feature_seed: int = 0,
+  centred: bool = False,
   train_per_digit: int | None = None,
   seed: int = 0,
 ) -> Dataset:
@@ -43,12 +44,13 @@ def mnist(
     num_features: random features per image (see `random_features`); None for the images themselves.
     feature_scale: standard deviation of the entries of the feature matrix.
     feature_seed: seed of the feature matrix.
+    centred: whether pixels are in [-1, 1], in place of [0, 1].
     train_per_digit: training images of each digit, chosen at random; None for all.
     seed: seed of that choice, which for each digit is independent of the other digits.
 
   Returns:
     Train and test pools in the order of the files, with x `[n, num_features]`, or `[n, 28, 28, 1]` with pixels in
-    [0, 1], and class ids y `[n]`.
+    [0, 1] (or [-1, 1]), and class ids y `[n]`.
   """
   digits = _check_digits(digits, least=2)
   check_count("seed", seed, least=0)
@@ -62,9 +64,11 @@ def mnist(
   class_of[list(digits)] = np.arange(len(digits))
 
   def pool(source: DigitImages) -> Pool:
+    pixels = _unit_pixels(source.images)
+    pixels = 2 * pixels - 1 if centred else pixels
     if num_features is None:
-      return Pool(_unit_pixels(source.images)[..., None], class_of[source.digits])
-    return Pool(random_features(source.images, num_features, feature_scale, feature_seed), class_of[source.digits])
+      return Pool(pixels[..., None], class_of[source.digits])
+    return Pool(random_features(pixels, num_features, feature_scale, feature_seed), class_of[source.digits])
 
   return Dataset(pool(train), pool(test))
 

@@ -1,6 +1,6 @@
 """The paper's figures as experiments, their claims and verdicts, and the report on them."""
 
-from last_jax.reproduction.claims import Claim, Comparison, Verdict, judge
+from last_jax.reproduction.claims import Claim, Comparison, Reading, Verdict, judge
 from last_jax.reproduction.config import SEEDS, SIZES, Figure, Method, Outcome, Size
 from last_jax.reproduction.figures import FIGURES
 from last_jax.reproduction.report import Finding, write_report
@@ -18,6 +18,7 @@ __all__ = [
   "Finished",
   "Method",
   "Outcome",
+  "Reading",
   "Size",
   "Stored",
   "Verdict",

@@ -1,4 +1,4 @@
-"""Verdicts on the paper's claims: paired comparisons over seeds, by a rule that was fixed beforehand."""
+"""Verdicts on the paper's claims: paired comparisons over seeds, in named readings, by a rule fixed beforehand."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not resolved"
+DEPENDS, NOT_RUN = "depends on the reading", "not run at this size"
+VERDICTS = (HOLDS, DEPENDS, FAILS, OPEN, NOT_RUN)
+LITERAL = "literal"
 FEWEST_SEEDS = 6  # With fewer, even a sign test could not reach the 5 % level.
 
 TEST = (
@@ -13,9 +16,16 @@ TEST = (
   "effect is the mean over seeds, its 95 % interval a bootstrap over seeds (BCa, 9,999 samples). A claim holds if "
   "the whole interval lies on its side, does not hold if the whole interval lies on the other side, and is not "
   f"resolved otherwise or with fewer than {FEWEST_SEEDS} seeds. A claim about several methods holds if each "
-  "comparison does; the table shows the weakest. Distances along a run are compared by the mean logarithm of their "
-  "ratio, with equal weight for every decade of iterations."
+  "comparison does; the table shows the weakest. Distances are compared over the run, by the mean logarithm of their "
+  "ratio with equal weight for every decade of iterations, and at the end, after the last step, unless both methods "
+  "have arrived by then; a claim must hold in both. Where they disagree, the row says so.\n\n"
+  "Where the paper leaves a setting open, a claim is judged in several readings, each a setting that the paper "
+  "allows. The first, literal, is that of the paper's appendix with exact labels. A claim whose readings disagree "
+  "depends on the reading: the row names the detail that decides. Claims about teachers that need more training "
+  "than a run of this size does are not judged by it."
 )
+
+PARTS = {"run": "over the run", "end": "at the end"}
 
 
 class Unit(NamedTuple):
@@ -48,6 +58,8 @@ class Comparison(NamedTuple):
     margin: The value from which on the claim is right: positive for "by far", negative for "level with or ahead".
     every: Whether the claim is about every seed, so that a single one refutes it. The smallest and the largest value
       then take the place of a confidence interval.
+    part: "run" or "end", where both are compared; otherwise "".
+    beside: Other measurements of the same pair, which decide nothing: objective, accuracy, reachable distance.
   """
 
   name: str
@@ -55,15 +67,52 @@ class Comparison(NamedTuple):
   unit: Unit = NEARER
   margin: float = 0.0
   every: bool = False
+  part: str = ""
+  beside: Sequence["Comparison"] = ()
+
+
+class Reading(NamedTuple):
+  """A setting that the paper allows, and a claim's measurements in it.
+
+  Attributes:
+    name: "bounded".
+    setting: What differs from the literal reading, in a few words.
+    comparisons: As of `Claim`.
+    because: Why the claim may not hold in this reading; reported only if it does not.
+  """
+
+  name: str
+  setting: str
+  comparisons: Sequence[Comparison]
+  because: str = ""
 
 
 class Claim(NamedTuple):
-  """A claim of the paper and its measurements."""
+  """A claim of the paper and its measurements.
+
+  Attributes:
+    text: The claim.
+    comparisons: Those of the literal reading.
+    remark: How it was measured, where that is not obvious.
+    because: Why it may not hold as literally read; reported only if it does not.
+    readings: Further ones.
+    size: "full" where a run of this size does not train enough for a verdict.
+  """
 
   text: str
   comparisons: Sequence[Comparison]
-  remark: str = ""  # How it was measured, where that is not obvious.
-  because: str = ""  # Why it may not hold; reported only if it does not.
+  remark: str = ""
+  because: str = ""
+  readings: Sequence[Reading] = ()
+  size: str = ""
+
+  @property
+  def all_readings(self) -> tuple[Reading, ...]:
+    """The literal reading, and the further ones."""
+    return (
+      Reading(LITERAL, "as written, with exact labels", self.comparisons, self.because),
+      *self.readings,
+    )
 
 
 class Estimate(NamedTuple):
@@ -77,6 +126,8 @@ class Estimate(NamedTuple):
   unit: Unit
   margin: float
   every: bool
+  part: str = ""
+  beside: tuple["Estimate", ...] = ()
 
   @property
   def verdict(self) -> str:
@@ -89,6 +140,10 @@ class Estimate(NamedTuple):
 
   def describe(self) -> tuple[str, str]:
     """Return the effect and its interval in words."""
+    effect, interval = self._in_words()
+    return f"{effect} {PARTS.get(self.part, '')}".strip(), interval
+
+  def _in_words(self) -> tuple[str, str]:
     if not self.unit.ratio:
       return f"{self.mean:.3g} {self.unit.text}".strip(), f"{self.low:.3g} to {self.high:.3g}"
     ends, text = (self.mean, self.low, self.high), self.unit.text
@@ -99,10 +154,10 @@ class Estimate(NamedTuple):
     return f"{effect:{digits}} {text}", f"{low:{digits}} to {high:{digits}}"
 
 
-class Verdict(NamedTuple):
-  """A claim with its verdict."""
+class Judged(NamedTuple):
+  """A reading with its verdict."""
 
-  claim: Claim
+  reading: Reading
   verdict: str  # HOLDS, FAILS or OPEN.
   estimates: tuple[Estimate, ...]  # The decisive one first.
 
@@ -112,28 +167,95 @@ class Verdict(NamedTuple):
     return self.estimates[0]
 
   @property
+  def disagreement(self) -> str:
+    """A sentence where the run and its end have different verdicts; "" otherwise."""
+    parts = {
+      part: _decisive([each for each in self.estimates if each.part == part]).verdict
+      for part in PARTS
+      if any(each.part == part for each in self.estimates)
+    }
+    if len(set(parts.values())) < 2:
+      return ""
+    run, end = parts["run"], parts["end"]
+    decided = "the last step alone decides" if run == HOLDS else "the run decides"
+    return f"Over the run it {_is(run)}, at the end it {_is(end)}: {decided}."
+
+  @property
+  def beside(self) -> str:
+    """The other measurements of the decisive pair, as a sentence; "" if there are none."""
+    texts = [
+      f"{each.name} {effect} ({interval})" for each in self.weakest.beside for effect, interval in [each.describe()]
+    ]
+    return f"Beside it, after the last step: {'; '.join(texts)}." if texts else ""
+
+
+def _is(verdict: str) -> str:
+  return f"is {verdict}" if verdict == OPEN else verdict
+
+
+class Verdict(NamedTuple):
+  """A claim with its verdict."""
+
+  claim: Claim
+  verdict: str  # Of VERDICTS.
+  readings: tuple[Judged, ...]  # The literal one first.
+
+  @property
+  def estimates(self) -> tuple[Estimate, ...]:
+    """The comparisons of the literal reading, the decisive one first."""
+    return self.readings[0].estimates
+
+  @property
+  def weakest(self) -> Estimate:
+    """The comparison that decides the literal reading."""
+    return self.estimates[0]
+
+  @property
   def explanation(self) -> str:
     """The text beside the verdict: how it was measured, and, unless the claim holds, why."""
+    literal = self.readings[0]
     texts = [self.claim.remark]
-    if self.verdict != HOLDS and len(self.estimates) > 1:
+    if self.verdict == NOT_RUN:
+      return " ".join(filter(None, [*texts, "The numbers are those of this shorter run, and judge nothing."]))
+    if literal.verdict != HOLDS and len(literal.estimates) > 1:
       texts.append(f"Decided by {self.weakest.name}.")
-    if self.verdict == FAILS:
+    texts.append(literal.disagreement)
+    if literal.verdict == FAILS:
       texts.append(self.claim.because or "The measurements show the opposite.")
-    elif self.verdict == OPEN and self.weakest.seeds < FEWEST_SEEDS:
+    elif literal.verdict == OPEN and self.weakest.seeds < FEWEST_SEEDS:
       texts.append(f"{self.weakest.seeds} seeds are too few for a verdict.")
-    elif self.verdict == OPEN:
+    elif literal.verdict == OPEN:
       texts += ["The interval contains both answers.", self.claim.because]
+    texts.append(literal.beside)
     return " ".join(text for text in texts if text)
 
 
 def judge(claim: Claim) -> Verdict:
-  """Return the verdict on a claim by all of its comparisons."""
-  if not claim.comparisons:
-    raise ValueError(f"claim must have comparisons, but {claim.text!r} has none")
-  # The decisive comparison first: one that fails, else one that is open, else the weakest that holds.
-  order = (FAILS, OPEN, HOLDS)
-  estimates = sorted(map(_estimate, claim.comparisons), key=lambda each: (order.index(each.verdict), _lead(each)))
-  return Verdict(claim, estimates[0].verdict, tuple(estimates))
+  """Return the verdict on a claim by all of its comparisons, in each of its readings."""
+  names = [reading.name for reading in claim.all_readings]
+  if len(set(names)) < len(names):
+    raise ValueError(f"readings must have different names, but those of {claim.text!r} are {names}")
+  readings = tuple(_judge_reading(claim.text, reading) for reading in claim.all_readings)
+  verdicts = {each.verdict for each in readings}
+  verdict = readings[0].verdict if len(verdicts) == 1 or HOLDS not in verdicts else DEPENDS
+  return Verdict(claim, NOT_RUN if claim.size else verdict, readings)
+
+
+def _judge_reading(text: str, reading: Reading) -> Judged:
+  if not reading.comparisons:
+    raise ValueError(f"claim must have comparisons, but {text!r} has none ({reading.name})")
+  estimates = list(map(_estimate, reading.comparisons))
+  first = _decisive(estimates)
+  return Judged(reading, first.verdict, tuple(sorted(estimates, key=_order)))
+
+
+def _decisive(estimates: Sequence[Estimate]) -> Estimate:
+  return min(estimates, key=_order)
+
+
+def _order(estimate: Estimate) -> tuple[int, float]:
+  """Order estimates: those that fail, then those that are open, then those that hold, the weakest first."""
+  return (FAILS, OPEN, HOLDS).index(estimate.verdict), _lead(estimate)
 
 
 def _lead(estimate: Estimate) -> float:
@@ -154,6 +276,8 @@ def _estimate(comparison: Comparison) -> Estimate:
     unit=comparison.unit,
     margin=float(comparison.margin),
     every=comparison.every,
+    part=comparison.part,
+    beside=tuple(map(_estimate, comparison.beside)),
   )
 
 

@@ -11,33 +11,51 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from last_jax.io import replaced
-from last_jax.reproduction.claims import FAILS, HOLDS, OPEN
+from last_jax.reproduction.claims import DEPENDS, FAILS, HOLDS, NOT_RUN, OPEN
 
 BEGIN = "<!-- claims: written by last_jax.reproduction.claims_table, not by hand -->"
 END = "<!-- end of claims -->"
-_EMPHASIS = {HOLDS: "{}", FAILS: "**{}**", OPEN: "*{}*"}
+# By verdict: its look, and the words of the count.
+_EMPHASIS = {HOLDS: "{}", DEPENDS: "*{}*", FAILS: "**{}**", OPEN: "*{}*", NOT_RUN: "*{}*"}
+_COUNTED = {
+  HOLDS: "hold", DEPENDS: "depend on the reading", FAILS: "do not hold", OPEN: "are not resolved",
+  NOT_RUN: "were not run at this size",
+}  # fmt: skip
 
 
 def make_markdown(claims: Sequence[Mapping[str, Any]]) -> str:
   """Return the number of claims by verdict, and the table, as Markdown.
 
   Args:
-    claims: The entries of claims.json. Of each, "figure", "claim", "effect", "interval" and "verdict" are used.
+    claims: The entries of claims.json. Of each, "figure", "claim", "effect", "interval" and "verdict" are used and, if
+      there are several, "readings". Files of earlier versions have none: their claims have the literal reading only.
   """
   verdicts = [claim["verdict"] for claim in claims]
   unknown = set(verdicts) - set(_EMPHASIS)
   if unknown:
     raise ValueError(f"verdicts must be among {list(_EMPHASIS)}, but there are also {sorted(unknown)}")
-  counts = f"{verdicts.count(HOLDS)} hold, {verdicts.count(FAILS)} do not hold, {verdicts.count(OPEN)} are not resolved"
-  lines = [f"Of {len(claims)} claims {counts}.", ""]
+  # Verdicts that only some runs have are named where there are any.
+  counts = {name: verdicts.count(name) for name in _EMPHASIS}
+  texts = [f"{counts[name]} {text}" for name, text in _COUNTED.items() if counts[name] or name in (HOLDS, FAILS, OPEN)]
+  lines = [f"Of {len(claims)} claims {', '.join(texts)}.", ""]
   lines += ["| figure | claim | effect | 95 % interval | verdict |", "|---|---|---|---|---|"]
   before = None
   for claim in claims:
     figure = "" if claim["figure"] == before else f"`{claim['figure']}`"
     before = claim["figure"]
-    texts = [_escape(claim["claim"].removesuffix(".")), _escape(claim["effect"]), _escape(claim["interval"])]
-    lines.append(f"| {' | '.join([figure, *texts, _EMPHASIS[claim['verdict']].format(claim['verdict'])])} |")
+    readings = claim.get("readings", [])
+    text = _escape(claim["claim"].removesuffix("."))
+    if len(readings) < 2:
+      lines.append(_row(figure, text, claim))
+    else:  # The numbers are those of the readings.
+      lines.append(_row(figure, text, {"effect": "", "interval": "", "verdict": claim["verdict"]}))
+      lines += [_row("", f"– {_escape(each['name'])}: {_escape(each['setting'])}", each) for each in readings]
   return "\n".join(lines)
+
+
+def _row(figure: str, text: str, result: Mapping[str, Any]) -> str:
+  verdict = _EMPHASIS[result["verdict"]].format(result["verdict"])
+  return f"| {' | '.join([figure, text, _escape(result['effect']), _escape(result['interval']), verdict])} |"
 
 
 def replace_table(document: str, markdown: str) -> str:

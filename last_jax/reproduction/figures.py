@@ -1,6 +1,6 @@
 """All figures, in the order of the page. To add one: write an entry in a module, then list its name and module here."""
 
-from last_jax.reproduction import black_box, greedy, labels, omniscient, theorems
+from last_jax.reproduction import black_box, greedy, labels, networks, omniscient, theorems
 from last_jax.reproduction.config import Figure
 
 ORDER = (
@@ -8,6 +8,6 @@ ORDER = (
   "examples_linear", "examples_mlp", "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear",
   "theory",
 )  # fmt: skip
-_MODULES = (greedy, labels, omniscient, black_box, theorems)
+_MODULES = (greedy, labels, networks, omniscient, black_box, theorems)
 _ALL = {figure.name: figure for module in _MODULES for figure in module.FIGURES}
 FIGURES: dict[str, Figure] = {name: _ALL[name] for name in ORDER}

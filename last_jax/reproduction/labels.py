@@ -10,29 +10,32 @@ from last_jax.base import Array, Lesson, Params, Student
 from last_jax.data.mnist import stratified
 from last_jax.problem import Problem
 from last_jax.reproduction import methods, problems, seeds
-from last_jax.reproduction.claims import NEARER, Claim, Comparison, Unit
+from last_jax.reproduction.claims import NEARER, Claim, Comparison, Reading, Unit
 from last_jax.reproduction.config import Figure, Outcome, Size, Tell
 from last_jax.reproduction.problems import WEIGHT_DECAY, InitFn
 from last_jax.tools.charts import Gallery, LabelFrames
 
+_RATE = 1e-4  # Of the learner on half moons.
 _SHOWN = 30  # Digits of a gallery.
 
 
 def run_half_moons(size: Size, tell: Tell) -> Outcome:
   """The labels that one-hot LAST would give to every point of the pool, at many iterations."""
   steps, frames = size.pick(2_000, 600_000, 1_000_000), size.pick(5, 40, 40)
-  learner = learners.logistic(2, learning_rate=1e-4, weight_decay=WEIGHT_DECAY)
+  learner = learners.logistic(2, learning_rate=_RATE, weight_decay=WEIGHT_DECAY)
   problem = problems.fit_each(learner, [data.half_moons(seed) for seed in size.numbers])
   tell("teaching", 0.0)
   students, method = seeds.draw_students(learner.init, size.numbers), methods.greedy(constraints.one_hot())
-  records, _ = seeds.teach(problem, students, method, [(steps, steps // frames)], metrics=(), probe=_identity)
+  schedule = [(steps, steps // frames)]
+  records, _ = seeds.teach(problem, students, method, schedule, metrics=("distance",), probe=_identity)
   params = jax.tree.map(lambda leaf: leaf[:, 0], records.probe)  # [seeds, records, ...]
   labels = np.asarray(jax.jit(jax.vmap(_label_pool))(problem, params)) > 0.5
   tell("looking for a line between the labels", 0.4)
   first = problems.split(problem)[0]
-  share = [
-    np.mean([separable(x, frame) for frame in own]) for x, own in zip(np.asarray(problem.pool.x), labels, strict=True)
-  ]
+  found = np.array(
+    [[separable(x, frame) for frame in own] for x, own in zip(np.asarray(problem.pool.x), labels, strict=True)]
+  )  # [seeds, frames]
+  far = np.asarray(records.distance) > _RATE
   picture = LabelFrames(
     "Labels by LAST (one_hot) on half moons, the first seed",
     np.asarray(first.pool.x),
@@ -42,12 +45,23 @@ def run_half_moons(size: Size, tell: Tell) -> Outcome:
     _line(jax.tree.map(lambda leaf: leaf[0], params)),
     _line(first.target),
   )
-  values = 100 * np.array(share)
+
+  def share(looked_at: np.ndarray) -> list[Comparison]:
+    values = 100 * np.array([own[chosen].mean() for own, chosen in zip(found, looked_at, strict=True)])
+    return [
+      Comparison("share of the iterations looked at", values, Unit("% of the iterations"), 100.0 - 1e-6, every=True)
+    ]
+
   claim = Claim(
     "The synthesized labels are always linearly separable.",
-    [Comparison("share of the iterations looked at", values, Unit("% of the iterations"), 100.0 - 1e-6, every=True)],
+    share(np.ones_like(far)),
     remark=f"By a linear program, at {len(records.step)} iterations of each seed.",
     because=_NOT_SEPARABLE,
+    readings=[
+      Reading(
+        "far", f"while the student is farther from w* than η, {100 * far.mean():.0f} % of the iterations", share(far)
+      )
+    ],
   )
   more = {"labels": "one-hot, for every point of the pool on its own"}
   return Outcome(problems.describe(problem, size, steps) | more, (picture,), (claim,))
@@ -55,7 +69,8 @@ def run_half_moons(size: Size, tell: Tell) -> Outcome:
 
 _NOT_SEPARABLE = (
   "The best one-hot label of an example is 1 where ⟨w* − w, x⟩ + η (σ(⟨w, x⟩) − ½) ‖x‖² > 0. Far from the target the "
-  "first term decides, which is a line; once w is within about η of w*, the second decides with it, which is curved."
+  "first term decides, which is a line; once w is within about η of w*, the second decides with it, which is curved. "
+  "The distance decides: far from w* labels are separable."
 )
 
 

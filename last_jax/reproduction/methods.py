@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from last_jax import teachers
+from last_jax import constraints, teachers
 from last_jax.constraints import Constraint
 from last_jax.reproduction.config import Method
+from last_jax.solvers import Descent
 from last_jax.tools.styles import Ball, Family, Variant
 
 
@@ -18,16 +19,27 @@ def imt() -> Method:
   return Method("imt", teachers.imt(), "imt")
 
 
-def greedy(constraint: Constraint) -> Method:
-  """LAST: random examples with the best labels of the set."""
-  return Method(f"greedy:{constraint.name}", teachers.greedy(constraint), "greedy", label_set(constraint))
+def greedy(constraint: Constraint, solver: Descent | None = None) -> Method:
+  """LAST: random examples with the best labels of the set, or those that a solver finds."""
+  teacher = teachers.greedy(constraint, solver=solver)
+  return Method(f"greedy:{_labels(constraint, solver)}", teacher, "greedy", label_set(constraint))
 
 
-def mixed(constraint: Constraint, *, joint: bool = False) -> Method:
+def mixed(constraint: Constraint, solver: Descent | None = None, *, joint: bool = False) -> Method:
   """Chosen examples with the best labels of the set; with `joint`, both are chosen together."""
   family: Family = "joint_mixed" if joint else "mixed"
-  teacher = teachers.mixed(constraint, joint=joint)
-  return Method(f"{family}:{constraint.name}", teacher, family, label_set(constraint))
+  teacher = teachers.mixed(constraint, joint=joint, solver=solver)
+  return Method(f"{family}:{_labels(constraint, solver)}", teacher, family, label_set(constraint))
+
+
+def _labels(constraint: Constraint, solver: Descent | None) -> str:
+  return constraint.name if solver is None else f"{constraint.name}:searched"
+
+
+def choosing() -> list[Method]:
+  """Return LAST and mixed teaching with one-hot, with soft and with any labels."""
+  sets = (constraints.one_hot(), constraints.simplex(), constraints.none())
+  return [make(each) for make in (greedy, mixed) for each in sets]
 
 
 def label_set(constraint: Constraint, p: float = 2.0) -> Variant:

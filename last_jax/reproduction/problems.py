@@ -27,7 +27,12 @@ def fit(learner: Learner, dataset: Dataset, **settings: Any) -> Problem:
 
 def fit_each(learner: Learner, datasets: Sequence[Dataset]) -> Problem:
   """Return the problems of all datasets, one for each seed, as one: every leaf has a leading [seeds] axis."""
-  return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(fit(learner, each) for each in datasets))
+  return stack([fit(learner, each) for each in datasets])
+
+
+def stack(each_seed: Sequence[Problem]) -> Problem:
+  """Return the problems of all seeds as one: every leaf has a leading [seeds] axis."""
+  return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each_seed)
 
 
 def is_per_seed(problem: Problem) -> bool:
@@ -45,6 +50,11 @@ def split(problem: Problem) -> list[Problem]:
 def rounding_floor(problem: Problem) -> float:
   """Return the distance to the target below which differences are rounding, mean over seeds."""
   return float(np.mean([tools.rounding_floor(each.target) for each in split(problem)]))
+
+
+def lowest_objective(problem: Problem) -> np.ndarray:
+  """Return the objective of the target, `[seeds]`, or `[1]` where the seeds share a problem."""
+  return np.array([float(each.learner.objective(each.target, each.pool.x, each.truth)) for each in split(problem)])
 
 
 def describe(problem: Problem, size: Size, steps: int) -> dict[str, Any]:
@@ -80,8 +90,16 @@ def network_on_five_digits(size: Size) -> tuple[Problem, InitFn]:
   return problem, training.near(problem.target, 0.1)
 
 
-def softmax_on_two_digits(size: Size, learning_rate: float = 5e-4) -> tuple[Problem, InitFn]:
-  """Softmax 24 -> 2 without bias, on 3 and 5; students start at w* + N(0, 0.05²)."""
-  images = data.mnist((3, 5), folder=size.mnist_folder, train_per_digit=size.pick(20, 500, 500))
+def softmax_on_two_digits(
+  size: Size, learning_rate: float = 5e-4, per_digit: int | None = 500
+) -> tuple[Problem, InitFn]:
+  """Softmax 24 -> 2 without bias, on 3 and 5; students start at w* + N(0, 0.05²).
+
+  Args:
+    size: at the quick size there are 20 images of each digit.
+    learning_rate: of the students.
+    per_digit: images of each digit; None: all.
+  """
+  images = data.mnist((3, 5), folder=size.mnist_folder, train_per_digit=size.pick(20, per_digit, per_digit))
   problem = fit(learners.softmax(24, 2, learning_rate=learning_rate, weight_decay=WEIGHT_DECAY, bias=False), images)
   return problem, training.near(problem.target, 0.05)

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 from last_jax import io, tools
 from last_jax.reproduction import storage
-from last_jax.reproduction.claims import FAILS, HOLDS, OPEN, TEST, Verdict, judge
-from last_jax.reproduction.config import Figure, Size
+from last_jax.reproduction.claims import HOLDS, LITERAL, NOT_RUN, TEST, VERDICTS, Estimate, Judged, Verdict, judge
+from last_jax.reproduction.config import SEEDS, Figure, Size
 from last_jax.reproduction.figures import FIGURES
 from last_jax.reproduction.storage import Stored
-from last_jax.tools.page import ClaimRow, Page, Section, write_page
+from last_jax.tools.page import ClaimRow, Page, ReadingRow, Section, write_page
 
 FILES = ("index.html", "claims.json", "curves.npz", "summary.json", "config.json")
 _TITLE = "Iterative teaching by label synthesis: the paper's figures and claims"
 _INTRODUCTION = (
   "A teacher steers a learner to target parameters w* by choosing, in every iteration, the labels of random examples "
   "(LAST, NeurIPS 2021). Every figure of the paper was made again with last_jax, and every claim was judged by the "
-  "results. Nothing was tuned for a claim to hold."
+  "results, in each reading of what the paper leaves open. Nothing was tuned for a claim to hold."
 )
 
 
@@ -28,11 +28,22 @@ class Finding(NamedTuple):
 
   figure: Figure
   verdict: Verdict
+  size: Size
+
+  @property
+  def explanation(self) -> str:
+    """The verdict's explanation and, where this run was too small for one, the command that judges the claim."""
+    text = self.verdict.explanation
+    if self.verdict.verdict != NOT_RUN:
+      return text
+    larger = self.size._replace(name=self.verdict.claim.size, seeds=SEEDS[self.verdict.claim.size])
+    return f"{text} It is judged by: {_command(larger, self.figure)}"
 
   def row(self) -> ClaimRow:
     """Return the claim's row of the page."""
     weakest = self.verdict.weakest
     effect, interval = weakest.describe()
+    several = len(self.verdict.readings) > 1
     return ClaimRow(
       figure=self.figure.name,
       paper=self.figure.paper,
@@ -41,16 +52,31 @@ class Finding(NamedTuple):
       interval=interval,
       seeds=weakest.seeds,
       verdict=self.verdict.verdict,
-      explanation=self.verdict.explanation,
+      explanation=self.explanation,
+      readings=tuple(map(_reading_row, self.verdict.readings)) if several else (),
     )
 
   def entry(self) -> dict[str, Any]:
-    """Return the claim's entry of claims.json: the row, and every comparison in numbers."""
-    comparisons = [
-      each._asdict() | {"unit": each.unit.text, "ratio": each.unit.ratio, "verdict": each.verdict}
-      for each in self.verdict.estimates
+    """Return the claim's entry of claims.json: the row, and every comparison of every reading in numbers."""
+    readings = [
+      _reading_row(each)._asdict() | {"comparisons": list(map(_numbers, each.estimates))}
+      for each in self.verdict.readings
     ]
-    return self.row()._asdict() | {"comparisons": comparisons}
+    return self.row()._asdict() | {"readings": readings}
+
+
+def _reading_row(judged: Judged) -> ReadingRow:
+  effect, interval = judged.weakest.describe()
+  because = judged.reading.because if judged.verdict != HOLDS and judged.reading.name != LITERAL else ""
+  notes = [judged.disagreement, because] if judged.reading.name != LITERAL else []
+  return ReadingRow(
+    judged.reading.name, judged.reading.setting, effect, interval, judged.verdict, " ".join(filter(None, notes))
+  )
+
+
+def _numbers(estimate: Estimate) -> dict[str, Any]:
+  facts = {"unit": estimate.unit.text, "ratio": estimate.unit.ratio, "verdict": estimate.verdict}
+  return estimate._asdict() | facts | {"beside": list(map(_numbers, estimate.beside))}
 
 
 def write_report(
@@ -73,7 +99,7 @@ def write_report(
   """
   stored = {name: storage.load(out / name, figure, size) for name, figure in FIGURES.items()}
   finished = {name: each for name, each in stored.items() if each is not None}
-  findings = [Finding(FIGURES[name], judge(claim)) for name, each in finished.items() for claim in each.claims]
+  findings = [Finding(FIGURES[name], judge(claim), size) for name, each in finished.items() for claim in each.claims]
   sections = [
     _section(figure, finished.get(name), size, failures)
     for name, figure in FIGURES.items()
@@ -105,7 +131,7 @@ def _summarize(
   return {
     "size": size.name,
     "seeds": size.seeds,
-    "verdicts": {name: verdicts.count(name) for name in (HOLDS, FAILS, OPEN)},
+    "verdicts": {name: verdicts.count(name) for name in VERDICTS},
     "figures": {name: {"seconds": each.seconds, "settings": each.settings} for name, each in finished.items()},
     "failures": {name: last_line(failure) for name, failure in failures.items()},
     "seconds": seconds,
@@ -147,4 +173,6 @@ def make_table(findings: Sequence[Finding]) -> Any:
   for finding in findings:
     row = finding.row()
     table.add_row(row.figure, row.claim, row.effect, row.interval, str(row.seeds), row.verdict)
+    for each in row.readings:
+      table.add_row("", f"  {each.name}: {each.setting}", each.effect, each.interval, "", each.verdict)
   return table

@@ -4,12 +4,13 @@ import functools
 import hashlib
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from last_jax import io, tools
-from last_jax.reproduction.claims import Claim, Comparison, Unit
+from last_jax.reproduction.claims import Claim, Comparison, Reading, Unit
 from last_jax.reproduction.config import Figure, Outcome, Size
 from last_jax.tools.charts import Chart, Gallery, LabelFrames, Level, Line, Picture
 from last_jax.tools.pictures import draw_gallery, draw_labels
@@ -65,19 +66,14 @@ def save(folder: pathlib.Path, figure: Figure, size: Size, outcome: Outcome, sec
   for place, block in enumerate(outcome.blocks, 1):
     blocks.append({"kind": type(block).__name__} | _save_block(folder, place, block, arrays))
   _draw_charts(folder, figure.title, [block for block in outcome.blocks if isinstance(block, Chart)])
-  for number, claim in enumerate(outcome.claims):
-    for place, comparison in enumerate(claim.comparisons):
-      arrays[f"claims/{number}/{place}"] = np.asarray(comparison.values)
+  claims = [_save_claim(f"claims/{number}", claim, arrays) for number, claim in enumerate(outcome.claims)]
   io.save_npz(folder / ARRAYS, **arrays)
   facts = {
     "fingerprint": fingerprint(figure, size),
     "settings": {name: str(value) for name, value in outcome.settings.items()},
     "seconds": seconds,
     "blocks": blocks,
-    "claims": [
-      claim._asdict() | {"comparisons": [_without_values(each) for each in claim.comparisons]}
-      for claim in outcome.claims
-    ],
+    "claims": claims,
     "versions": tools.versions(),
   }
   tools.write_json(folder / FACTS, facts)
@@ -94,9 +90,24 @@ def _draw_charts(folder: pathlib.Path, title: str, charts: list[Chart]) -> None:
     tools.plot_charts(folder / f"time_{number}.png", timed, title=title, axis=axis)
 
 
-def _without_values(comparison: Comparison) -> dict[str, Any]:
-  facts = comparison._asdict() | {"unit": comparison.unit._asdict()}
-  return {name: value for name, value in facts.items() if name != "values"}
+def _save_claim(place: str, claim: Claim, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+  """Add the values of all comparisons to `arrays`, and return the remaining facts."""
+  readings = [
+    reading._asdict() | {"comparisons": _save_comparisons(f"{place}/{reading.name}", reading.comparisons, arrays)}
+    for reading in claim.readings
+  ]
+  comparisons = _save_comparisons(place, claim.comparisons, arrays)
+  return claim._asdict() | {"comparisons": comparisons, "readings": readings}
+
+
+def _save_comparisons(place: str, comparisons: Sequence[Comparison], arrays: dict[str, np.ndarray]) -> list[Any]:
+  found = []
+  for number, comparison in enumerate(comparisons):
+    arrays[f"{place}/{number}"] = np.asarray(comparison.values)
+    facts = comparison._asdict() | {"unit": comparison.unit._asdict()}
+    facts["beside"] = _save_comparisons(f"{place}/{number}/beside", comparison.beside, arrays)
+    found.append({name: value for name, value in facts.items() if name != "values"})
+  return found
 
 
 def _save_block(folder: pathlib.Path, place: int, block: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -139,7 +150,7 @@ def load(folder: pathlib.Path, figure: Figure, size: Size) -> Stored | None:
       return None
     arrays = io.read_arrays(folder / ARRAYS)
     blocks = tuple(_load_block(folder, block, arrays) for block in facts["blocks"])
-    claims = tuple(_load_claim(number, claim, arrays) for number, claim in enumerate(facts["claims"]))
+    claims = tuple(_load_claim(f"claims/{number}", claim, arrays) for number, claim in enumerate(facts["claims"]))
   except (OSError, ValueError, KeyError, TypeError):
     return None  # Incomplete or damaged: the figure is made again.
   return Stored(facts["settings"], blocks, claims, facts["seconds"], arrays)
@@ -169,9 +180,24 @@ def _load_block(folder: pathlib.Path, facts: dict[str, Any], arrays: dict[str, n
   return Chart(title, facts["label"], lines, facts["log"], facts["x_log"], levels, limits)
 
 
-def _load_claim(number: int, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Claim:
-  comparisons = tuple(
-    Comparison(values=arrays[f"claims/{number}/{place}"], **each | {"unit": Unit(**each["unit"])})
-    for place, each in enumerate(facts["comparisons"])
+def _load_claim(place: str, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Claim:
+  readings = tuple(
+    Reading(**each | {"comparisons": _load_comparisons(f"{place}/{each['name']}", each["comparisons"], arrays)})
+    for each in facts["readings"]
   )
-  return Claim(**facts | {"comparisons": comparisons})
+  comparisons = _load_comparisons(place, facts["comparisons"], arrays)
+  return Claim(**facts | {"comparisons": comparisons, "readings": readings})
+
+
+def _load_comparisons(place: str, facts: list[Any], arrays: dict[str, np.ndarray]) -> tuple[Comparison, ...]:
+  return tuple(
+    Comparison(
+      values=arrays[f"{place}/{number}"],
+      **each
+      | {
+        "unit": Unit(**each["unit"]),
+        "beside": _load_comparisons(f"{place}/{number}/beside", each["beside"], arrays),
+      },
+    )
+    for number, each in enumerate(facts)
+  )

@@ -11,7 +11,7 @@ from last_jax.base import Params, Teacher
 from last_jax.learners import Learner
 from last_jax.problem import Problem
 from last_jax.reproduction import methods, problems
-from last_jax.reproduction.claims import AS_FAST, BELOW, TIMES, Claim, Comparison, Unit
+from last_jax.reproduction.claims import AS_FAST, BELOW, TIMES, Claim, Comparison, Reading, Unit
 from last_jax.reproduction.config import Figure, Outcome, Size, Tell
 from last_jax.reproduction.seeds import thin_out
 from last_jax.tools.charts import Chart, Line
@@ -135,6 +135,8 @@ def _theorem_1(size: Size) -> tuple[Chart, list[Claim]]:
   c1 = float(known.order_1 / (2 * known.lipschitz**2))  # The least bound, at a learning rate of 1.
   steps = size.pick(30, 3_000, 3_000)
   distance = measure(problem, teachers.theorem_1(c1), size, steps)
+  aligned = _alignment(problem)
+  relative = measure(problem, teachers.theorem_1(aligned / 2, unit_gradient=True), size, size.pick(30, 300, 300))
   # The bound is about students that have been outside the inner radius at every step before.
   outside = np.minimum.accumulate(distance, 2) > _INNER
   before = np.concatenate([np.ones_like(outside[..., :1]), outside[..., :-1]], 2)
@@ -144,6 +146,7 @@ def _theorem_1(size: Size) -> tuple[Chart, list[Claim]]:
     _line("theorem 1", (distance**2).mean(1), "theorem", 0),
     _line("theorem 1, students still outside", squares, "theorem", 1),
     _bound("bound of theorem 1", bound, 1, size),
+    _line("theorem 1, unit gradient", (relative**2).mean(1), "theorem", 2),
   )
   claims = [
     _below_bound(
@@ -151,19 +154,30 @@ def _theorem_1(size: Size) -> tuple[Chart, list[Claim]]:
       squares,
       bound,
     ),
-    _exponential(
+    Claim(
       "Theorem 1: labels with g = c₁‖w − w*‖ teach exponentially, all the way (least squares).",
-      distance,
-      _FLAT,
+      [_paces(distance)],
+      because=_FLAT,
+      readings=[Reading("unit gradient", "g = c₁‖w − w*‖ / ‖∇ℓ‖, gradients of length one", [_paces(relative)])],
     ),
   ]
   return Chart("Theorem 1: g = c₁‖w − w*‖", "mean of ‖w − w*‖²", lines, True), claims
 
 
+def _alignment(problem: Problem) -> float:
+  """Return the least mean cosine, over directions of w - w*, between it and the gradients of single examples.
+
+  With gradients of length one, this is the theorem's constant of strong convexity of order one, and L is 1.
+  """
+  angles = np.linspace(0, np.pi, 180)
+  directions = np.stack([np.cos(angles), np.sin(angles)])
+  return float(np.abs(np.asarray(problem.pool.x) @ directions).mean(0).min())
+
+
 _FLAT = (
   "The theorem needs a loss that is steep at its minimum (strong convexity of order one). Squared error and "
   "cross-entropy are flat there: gradients vanish with the distance, g vanishes as well, and the pace slows down like "
-  "1/t."
+  "1/t. The length of the gradient decides: divided by it (unit gradient), g keeps the pace."
 )
 
 
@@ -227,14 +241,17 @@ def _below_bound(text: str, measured: np.ndarray, bound: np.ndarray, remark: str
   return Claim(text, [Comparison(name, gap[:, worst], BELOW)], remark=remark)
 
 
-def _exponential(text: str, distance: np.ndarray, because: str = "") -> Claim:
+def _exponential(text: str, distance: np.ndarray) -> Claim:
+  return Claim(text, [_paces(distance)])
+
+
+def _paces(distance: np.ndarray) -> Comparison:
   """Compare the pace of `distance [seeds, students, records]` in the second half with the first, above rounding."""
   logs = np.log10(np.maximum(distance, 1e-300)).mean(1)  # [seeds, records]
   last = int(np.argmax(logs.mean(0) < -12)) or logs.shape[1] - 1
   early, late = logs[:, 0] - logs[:, last // 2], logs[:, last // 2] - logs[:, last]
   values = np.log10(np.maximum(late, 1e-12) / np.maximum(early, 1e-12))
-  comparison = Comparison("pace of the second half against the first", values, AS_FAST, _EXPONENTIAL)
-  return Claim(text, [comparison], because=because)
+  return Comparison("pace of the second half against the first", values, AS_FAST, _EXPONENTIAL)
 
 
 def _reaches(text: str, distance: np.ndarray) -> Claim:

@@ -115,3 +115,8 @@ def describe(problem: Problem, students: Students, size: Size, recipes: Sequence
 def remark_on_training(size: Size) -> str:
   """Return the remark on claims about learned teachers."""
   return "" if size.name == "full" else "The teachers were trained for fewer episodes than the paper's (--full)."
+
+
+def size_needed(size: Size) -> str:
+  """Return `Claim.size` of claims about learned teachers: no verdict by teachers that were trained for less."""
+  return "" if size.name == "full" else "full"

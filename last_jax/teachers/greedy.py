@@ -5,10 +5,11 @@ from typing import Any
 
 import jax
 
-from last_jax import synthesis, targets
+from last_jax import solvers, synthesis, targets
 from last_jax.base import Array, Certificate, Teacher, View
 from last_jax.constraints import Constraint
 from last_jax.linear import Geometry
+from last_jax.solvers import Descent
 from last_jax.targets import Target
 from last_jax.teachers.compose import compose
 
@@ -20,6 +21,7 @@ class GreedyLabels:
 
   constraint: Constraint
   toward: Target
+  solver: Descent | None = None  # None: exactly.
 
   def target_of(self, view: View) -> Target:
     """Return the target of this iteration."""
@@ -35,6 +37,7 @@ class GreedyLabels:
       view.truth[index],
       self.constraint,
       None if geometry is None else Geometry(geometry.target_outputs[index], geometry.squared_norms[index]),
+      self.solver,
     )
 
 
@@ -58,19 +61,28 @@ def as_target(toward: Any, layer_weights: Any) -> Target:
   return toward
 
 
-def greedy(constraint: Constraint, toward: Target | None = None, *, layer_weights: Any = None) -> Teacher:
+def name_of_set(constraint: Constraint, solver: Descent | None) -> str:
+  """Return the set of labels and, unless they are exact, how they are found, for names of teachers."""
+  return constraint.name if solver is None else f"{constraint.name}, {solver.steps} steps"
+
+
+def greedy(
+  constraint: Constraint, toward: Target | None = None, *, layer_weights: Any = None, solver: Descent | None = None
+) -> Teacher:
   """LAST: random examples with the labels of equation 1.
 
   Args:
     constraint: the set of labels to choose from.
     toward: what to steer toward, from `targets`; the problem's target parameters unless given.
     layer_weights: the paper's beta, as a prefix of the parameters' tree: {"layer_0": beta, "layer_1": 1.0}.
+    solver: how labels are found: exactly unless given; by gradient steps with `solvers.descent(steps, rate)`.
   """
   check_constraint(constraint)
+  solvers.check_solver(solver, constraint)
   toward = as_target(toward, layer_weights)
   return compose(
-    f"LAST ({constraint.name})",
-    jax.tree_util.Partial(_label, GreedyLabels(constraint, toward)),
+    f"LAST ({name_of_set(constraint, solver)})",
+    jax.tree_util.Partial(_label, GreedyLabels(constraint, toward, solver)),
     prepare=jax.tree_util.Partial(type(toward).prepare, toward),
     needs_target=toward.needs_params,
   )

@@ -16,14 +16,15 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from last_jax import checks, linear, targets
+from last_jax import checks, linear, solvers, targets
 from last_jax.base import STATIC, Array, Lesson, Teacher, View
 from last_jax.constraints import Constraint
 from last_jax.linear import Geometry
 from last_jax.problem import Problem
+from last_jax.solvers import Descent
 from last_jax.targets import Target
 from last_jax.teachers import shortlist as shortlists
-from last_jax.teachers.greedy import GreedyLabels, as_target, check_constraint
+from last_jax.teachers.greedy import GreedyLabels, as_target, check_constraint, name_of_set
 from last_jax.teachers.scores import Examples, score
 
 # Largest pool whose Gram matrix is formed: 16 MiB. A larger one does not stay in a cache, and then reading a row takes
@@ -229,6 +230,7 @@ def mixed(
   layer_weights: Any = None,
   chunk_size: int | None = None,
   shortlist: int | None = None,
+  solver: Descent | None = None,
 ) -> Teacher:
   """Mixed teaching: examples and labels.
 
@@ -240,14 +242,18 @@ def mixed(
     layer_weights: as for `greedy`.
     chunk_size: as for `imt`.
     shortlist: as for `imt`.
+    solver: as for `greedy`; not with `joint`, which judges examples by their exact labels.
   """
   check_constraint(constraint)
+  solvers.check_solver(solver, constraint)
+  if joint and solver is not None:
+    raise ValueError("solver must be None with joint=True, which judges examples by their exact labels")
   _check_sizes(chunk_size, shortlist)
   toward = as_target(toward, layer_weights)
   alternating = Selection(toward, None, chunk_size)
   jointly = Selection(toward, constraint, chunk_size) if joint else None
-  step = Partial(_mixed_step, alternating, jointly, GreedyLabels(constraint, toward))
-  name = f"{'joint mixed' if joint else 'mixed'} ({constraint.name})"
+  step = Partial(_mixed_step, alternating, jointly, GreedyLabels(constraint, toward, solver))
+  name = f"{'joint mixed' if joint else 'mixed'} ({name_of_set(constraint, solver)})"
   return _teacher(name, step, _Setup(toward, shortlist, 2 if joint else 1))
 
 

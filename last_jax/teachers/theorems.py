@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.tree_util import Partial
 
-from last_jax import checks, constraints, distances, synthesis, targets
+from last_jax import checks, constraints, distances, quadratic, synthesis, targets
 from last_jax.base import STATIC, Array, Certificate, Key, Params, Student, Teacher, View
 from last_jax.learners import Learner
 from last_jax.optimizers import Sgd
@@ -50,6 +50,14 @@ def _scaled_step(view: View, index: Array, factor: Array) -> Params:
 def _by_distance(c1: Any, view: View, index: Array) -> Params:
   """g = c1 ||w - w*||."""
   return _scaled_step(view, index, c1 * distances.distance(view.student.params, view.target))
+
+
+def _by_relative_distance(c1: Any, view: View, index: Array) -> Params:
+  """g = c1 ||w - w*|| / ||gradient||, and 0 without a gradient."""
+  gradient = view.learner.gradient(view.student.params, view.x[index], view.truth[index])
+  size = distances.distance(gradient, jax.tree.map(jnp.zeros_like, gradient))
+  length = c1 * distances.distance(view.student.params, view.target)
+  return _scaled_step(view, index, quadratic.safe_divide(length, size))
 
 
 # --- Theorem 2.
@@ -153,16 +161,19 @@ def _rate(learner: Learner, student: Student) -> Any:
   return learner.optimizer.rate(student.opt_state)
 
 
-def theorem_1(c1: Any) -> Teacher:
+def theorem_1(c1: Any, *, unit_gradient: bool = False) -> Teacher:
   """Exponential teachability: labels that scale the gradient by g = c1 ||w - w*||.
 
   It is proven for plain SGD; other optimizers are handed the gradient times g.
 
   Args:
     c1: a positive number; see `theory.bound_1` for which are good.
+    unit_gradient: whether g is divided by the length of the gradient. The theorem needs gradients that do not vanish
+      with the distance, which those of squared error and cross-entropy do; divided by their length, they do not.
   """
   checks.check_positive("c1", c1)
-  return compose("theorem 1", Partial(_steer, Partial(_by_distance, c1)), needs_target=True)
+  scale, name = (_by_relative_distance, "theorem 1, unit gradient") if unit_gradient else (_by_distance, "theorem 1")
+  return compose(name, Partial(_steer, Partial(scale, c1)), needs_target=True)
 
 
 def theorem_2(c2: Any = 0.5, largest: Any = 1024.0, shrink: Any = 0.5, trials: int = 32) -> Teacher:

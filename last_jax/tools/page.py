@@ -30,8 +30,10 @@ _SYMBOLS = {
 # By verdict: its CSS class, a symbol, and the plural of the verb.
 _VERDICTS = {
   "holds": ("holds", "✔", "hold"),
+  "depends on the reading": ("depends", "◐", "depend on the reading"),
   "does not hold": ("fails", "✘", "do not hold"),
   "not resolved": ("open", "?", "not resolved"),
+  "not run at this size": ("skipped", "–", "not run at this size"),
 }
 Block = Chart | LabelFrames | Picture
 
@@ -49,6 +51,17 @@ class Section(NamedTuple):
   failure: str = ""
 
 
+class ReadingRow(NamedTuple):
+  """A reading of a claim, and the result in it."""
+
+  name: str
+  setting: str
+  effect: str
+  interval: str
+  verdict: str  # "holds", "does not hold" or "not resolved".
+  note: str = ""
+
+
 class ClaimRow(NamedTuple):
   """A claim of the paper, and the result."""
 
@@ -58,8 +71,9 @@ class ClaimRow(NamedTuple):
   effect: str
   interval: str
   seeds: int
-  verdict: str  # "holds", "does not hold" or "not resolved".
+  verdict: str  # One of `_VERDICTS`.
   explanation: str = ""
+  readings: tuple[ReadingRow, ...] = ()  # The literal one first; none where there is no other.
 
 
 class Page(NamedTuple):
@@ -200,7 +214,9 @@ def _definitions(items: Mapping[str, str]) -> str:
 def _claims(page: Page, anchors: set[str]) -> str:
   if not page.claims:
     return ""
-  unknown = {claim.verdict for claim in page.claims} - set(_VERDICTS)
+  verdicts = {claim.verdict for claim in page.claims}
+  verdicts |= {reading.verdict for claim in page.claims for reading in claim.readings}
+  unknown = verdicts - set(_VERDICTS)
   if unknown:
     raise ValueError(f"verdicts must be among {sorted(_VERDICTS)}, but there are also {sorted(unknown)}")
   counts = {name: sum(claim.verdict == name for claim in page.claims) for name in _VERDICTS}
@@ -233,6 +249,7 @@ def _claim(claim: ClaimRow, anchors: set[str]) -> str:
   if anchor in anchors:
     figure = f'<a href="#{anchor}">{figure}</a>'
   more = f'<span class="explanation">{html.escape(claim.explanation)}</span>' if claim.explanation else ""
+  more += _readings(claim.readings)
   cells = {"Figure": figure, "Effect": html.escape(claim.effect), "95 % interval": html.escape(claim.interval)}
   cells["Seeds"] = str(int(claim.seeds))
   return (
@@ -241,6 +258,18 @@ def _claim(claim: ClaimRow, anchors: set[str]) -> str:
     + "".join(f'<td role="cell" class="number" data-name="{name}">{text}</td>' for name, text in cells.items())
     + "</tr>\n"
   )
+
+
+def _readings(readings: tuple[ReadingRow, ...]) -> str:
+  items = "".join(f"<li>{_reading(each)}</li>" for each in readings)
+  return f'<ul class="readings" aria-label="Readings">{items}</ul>' if items else ""
+
+
+def _reading(reading: ReadingRow) -> str:
+  name, setting, effect, interval, verdict, note = map(html.escape, reading)
+  text = f"{_verdict(reading.verdict, f'{name}: {verdict}')}. {setting[:1].upper()}{setting[1:]}. "
+  text += f'<span class="number">{effect} ({interval}).</span>'
+  return f'{text} <span class="note">{note}</span>' if note else text
 
 
 def _section(section: Section) -> str:

@@ -41,7 +41,8 @@ def test_a_run_writes_the_page_and_all_files(finished):
   claims = json.loads((finished / "claims.json").read_text(encoding="utf-8"))
   assert claims
   for claim in claims:
-    assert claim["verdict"] in ("holds", "does not hold", "not resolved")
+    assert claim["verdict"] in ("holds", "depends on the reading", "does not hold", "not resolved")
+    assert claim["readings"][0]["name"] == "literal"
     assert claim["explanation"] or claim["verdict"] == "holds"
   config = json.loads((finished / "config.json").read_text(encoding="utf-8"))
   assert "--figure=theory" in config["command"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from last_jax.reproduction import claims
-from last_jax.reproduction.claims import FAILS, HOLDS, OPEN, Claim, Comparison
+from last_jax.reproduction.claims import DEPENDS, FAILS, HOLDS, NOT_RUN, OPEN, Claim, Comparison, Reading
 
 
 def comparison(mean, spread=0.1, seeds=20, **settings):
@@ -113,3 +113,69 @@ def test_effects_in_words(mean, unit, expected):
 def test_a_claim_without_comparisons_is_refused():
   with pytest.raises(ValueError, match="must have comparisons"):
     claims.judge(Claim("empty", []))
+
+
+@pytest.mark.parametrize(
+  ("literal", "other", "expected"),
+  [
+    (1.0, 1.0, HOLDS),
+    (1.0, -1.0, DEPENDS),
+    (-1.0, 1.0, DEPENDS),
+    (0.0, 1.0, DEPENDS),
+    (-1.0, -1.0, FAILS),
+    (-1.0, 0.0, FAILS),
+    (0.0, -1.0, OPEN),
+  ],
+)
+def test_readings_are_judged_apart_and_the_literal_one_stays(literal, other, expected):
+  claim = Claim("", [comparison(literal)], readings=[Reading("bounded", "labels within 2", [comparison(other)])])
+  judged = claims.judge(claim)
+  assert judged.verdict == expected
+  assert [each.reading.name for each in judged.readings] == ["literal", "bounded"]
+  alone = [claims.judge(Claim("", [comparison(mean)])).verdict for mean in (literal, other)]
+  assert [each.verdict for each in judged.readings] == alone
+  assert judged.weakest.mean == pytest.approx(literal)  # The numbers of the row are the literal ones.
+
+
+def test_readings_need_names_of_their_own():
+  twice = [Reading("bounded", "", [comparison(1.0)])] * 2
+  with pytest.raises(ValueError, match="different names"):
+    claims.judge(Claim("", [comparison(1.0)], readings=twice))
+
+
+@pytest.mark.parametrize(
+  ("run", "end", "expected", "text"),
+  [
+    (1.0, 2.0, HOLDS, ""),
+    (-1.0, -2.0, FAILS, ""),
+    (1.0, -1.0, FAILS, "Over the run it holds, at the end it does not hold: the last step alone decides."),
+    (1.0, 0.0, OPEN, "Over the run it holds, at the end it is not resolved: the last step alone decides."),
+    (-1.0, 1.0, FAILS, "Over the run it does not hold, at the end it holds: the run decides."),
+  ],
+)
+def test_a_claim_must_hold_over_the_run_and_at_the_end(run, end, expected, text):
+  judged = claims.judge(Claim("", [comparison(run, part="run"), comparison(end, part="end")]))
+  assert judged.verdict == expected
+  assert judged.readings[0].disagreement == text
+  assert text in judged.explanation
+  assert ("the last step alone decides" in judged.explanation) == ("alone" in text)
+
+
+def test_the_part_that_decides_is_named():
+  judged = claims.judge(Claim("", [comparison(2.0, 0.0, part="run"), comparison(1.0, 0.0, part="end")]))
+  assert judged.weakest.describe()[0] == "10 times nearer at the end"
+
+
+def test_other_measurements_stand_beside_and_decide_nothing():
+  worse = comparison(-1.0, 0.0, unit=claims.Unit("points"))._replace(name="accuracy")
+  judged = claims.judge(Claim("", [comparison(1.0)._replace(beside=[worse])]))
+  assert judged.verdict == HOLDS
+  assert "accuracy -1 points (-1 to -1)" in judged.explanation
+
+
+def test_a_run_that_is_too_small_judges_nothing():
+  for mean in (1.0, -1.0):
+    judged = claims.judge(Claim("", [comparison(mean)], because="Because.", size="full"))
+    assert judged.verdict == NOT_RUN
+    assert "Because" not in judged.explanation
+    assert "judge nothing" in judged.explanation

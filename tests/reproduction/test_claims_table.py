@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from last_jax.reproduction import claims_table
-from last_jax.reproduction.claims import FAILS, HOLDS, OPEN
+from last_jax.reproduction.claims import DEPENDS, FAILS, HOLDS, NOT_RUN, OPEN
 
 ROOT = pathlib.Path(__file__).parents[2]
 CLAIMS = [
@@ -24,6 +24,24 @@ def test_table():
     "| `lsr` | LAST wins | 3 times nearer | 2 to 4 | holds |",
     r"|  | It reaches w\* \| soon | - |  | **does not hold** |",
     r"| `theory` | x\_1 \< x\_2 | 1 % | 0 to 2 | *not resolved* |",
+  ]
+
+
+def test_readings_are_rows_below_their_claim():
+  literal = {"name": "literal", "setting": "as written", "effect": "2 times farther", "interval": "1 to 3"}
+  other = {"name": "own_start", "setting": "w* of SGD", "effect": "4 times nearer", "interval": "3 to 5"}
+  readings = [literal | {"verdict": FAILS}, other | {"verdict": HOLDS}]
+  shared = {"figure": "lsr", "claim": "LAST wins.", "effect": "2 times farther", "interval": "1 to 3"}
+  alone = shared | {"verdict": NOT_RUN, "readings": readings[:1]}  # One reading: nothing to tell apart.
+  lines = claims_table.make_markdown([shared | {"verdict": DEPENDS, "readings": readings}, alone]).splitlines()
+  assert lines[0] == (
+    "Of 2 claims 0 hold, 1 depend on the reading, 0 do not hold, 0 are not resolved, 1 were not run at this size."
+  )
+  assert lines[4:] == [
+    "| `lsr` | LAST wins |  |  | *depends on the reading* |",
+    "|  | – literal: as written | 2 times farther | 1 to 3 | **does not hold** |",
+    r"|  | – own\_start: w\* of SGD | 4 times nearer | 3 to 5 | holds |",
+    "|  | LAST wins | 2 times farther | 1 to 3 | *not run at this size* |",
   ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import last_jax as last
 from last_jax import reproduction
-from last_jax.reproduction import FIGURES, Method, Size, labels, methods, problems, results, seeds, theorems
+from last_jax.reproduction import FIGURES, Method, Size, labels, methods, networks, problems, results, seeds, theorems
 from last_jax.tools.charts import Chart
 
 QUICK = Size("quick", 2)
@@ -164,9 +164,53 @@ def test_comparisons_ignore_rounding():
   step, one, other = np.arange(1, 4), methods.imt(), methods.sgd()
   values = {one.key: [[1.0, 1e-3, 1e-9]], other.key: [[1.0, 1e-1, 1e-7]]}
   distances = results.Distances({key: last.Records(step, distance=np.array(v)) for key, v in values.items()}, 1e-6)
-  whole, end = distances.beats(one, other)
+  (whole,) = distances.beats(one, other)  # Both have arrived: the last step says nothing more.
   np.testing.assert_allclose(whole.values, np.trapezoid([0.0, 2.0, 0.0], np.log(step)) / np.log(3.0))
-  np.testing.assert_array_equal(end.values, [0.0])
+  np.testing.assert_array_equal(distances.nearer_at_end(one, other).values, [0.0])
+  _, end = distances._replace(floor=1e-9).beats(one, other)
+  np.testing.assert_allclose(end.values, [2.0])
+
+
+def test_objectives_and_accuracies_stand_beside_distances():
+  one, other = methods.imt(), methods.sgd()
+  ends = {one.key: (0.1, 0.9, 0.3), other.key: (0.2, 0.8, 1.2)}
+  records = {
+    key: last.Records(
+      np.array([0, 1]), distance=np.array([[1.0, ends[key][0]]] * 3), accuracy=np.array([[0.5, ends[key][1]]] * 3),
+      objective=np.array([[2.0, ends[key][2]]] * 3),
+    )
+    for key in ends
+  }  # fmt: skip
+  objective, accuracy = results.Distances(records, 0.0, np.array([0.2])).nearer(one, other).beside
+  np.testing.assert_allclose(objective.values, 1.0)  # 1.0 above the target's objective against 0.1.
+  np.testing.assert_allclose(accuracy.values, 10.0)
+
+
+@pytest.mark.slow
+def test_the_reachable_distance_is_without_what_all_classes_have_in_common(x64):
+  """Softmax without bias: the mean over classes of w - w* is what no label changes."""
+  learner, draw = last.learners.softmax(3, 2, learning_rate=0.1, bias=False), np.random.default_rng(0)
+  pool = last.Pool(draw.normal(size=(20, 3)), draw.integers(2, size=20))
+  target = {"weights": jnp.asarray(draw.normal(size=(3, 2)))}
+  problem = last.Problem(learner, pool, target=target, test=pool)
+  weights = draw.normal(size=(4, 5, 6, 3, 2))  # [seeds, students, records, ...]
+  records = last.Records(np.arange(6), distance=np.ones((4, 6)), probe={"weights": jnp.asarray(weights)})
+  found = results.compare_students(problem, {"sgd": records})
+  error = weights[:, :, -1] - np.asarray(target["weights"])
+  expected = np.linalg.norm(error - error.mean(-1, keepdims=True), axis=(-2, -1)).mean(1)
+  np.testing.assert_allclose(found.reachable["sgd"][:, -1], expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_own_targets_are_where_sgd_ends_from_the_own_start():
+  problem, students = small(numbers=range(2), students=1, per_seed=False)
+  own = networks.from_own_start(problem, students, 3)
+  for seed, alone_ in enumerate(problems.split(own)):
+    key, init = students.keys[seed, 0], jax.tree.map(lambda leaf, seed=seed: leaf[seed, 0], students.params)
+    key = jax.random.fold_in(key, 1)
+    result = last.teach(key, problem.learner, last.teachers.sgd(), problem.pool, init=init, steps=3)
+    for one, other in zip(jax.tree.leaves(alone_.target), jax.tree.leaves(result.params), strict=True):
+      np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 def test_charts_have_all_curves_over_steps_and_seconds():

@@ -8,7 +8,7 @@ import pytest
 import last_jax
 from last_jax import reproduction, tools
 from last_jax.reproduction import FIGURES, Size, storage
-from last_jax.reproduction.claims import TIMES, Claim, Comparison, Unit
+from last_jax.reproduction.claims import TIMES, Claim, Comparison, Reading, Unit
 from last_jax.reproduction.config import Outcome
 from last_jax.tools import Ball, Chart, Gallery, LabelFrames, Level, Line, Picture
 
@@ -37,6 +37,12 @@ def outcome_of_everything():
   claims = (
     Claim("it holds", [Comparison("a against b", draw.normal(size=8), TIMES, 0.1)], "remark"),
     Claim("always", [Comparison("share", np.ones(8), Unit("%"), every=True)] * 2, because="reason"),
+    Claim(
+      "it depends",
+      [Comparison("c", draw.normal(size=8), part="run", beside=[Comparison("accuracy", draw.normal(size=8))])],
+      readings=[Reading("bounded", "r = 2", [Comparison("c", draw.normal(size=8), part="end")], "reason")],
+      size="full",
+    ),
   )
   charts = (
     Chart("Distance", "‖w‖", lines, True, True, levels),
@@ -47,6 +53,13 @@ def outcome_of_everything():
 
 def without_arrays(chart):
   return chart._replace(lines=tuple(line._replace(values=None, axes=list(line.axes)) for line in chart.lines))
+
+
+def assert_same(comparisons, originals):
+  for comparison, original in zip(comparisons, originals, strict=True):
+    np.testing.assert_array_equal(comparison.values, original.values)
+    assert comparison._replace(values=None, beside=()) == original._replace(values=None, beside=())
+    assert_same(comparison.beside, original.beside)
 
 
 @pytest.mark.slow
@@ -69,10 +82,10 @@ def test_a_stored_figure_comes_back(tmp_path):
   assert isinstance(picture, Picture)
   assert picture.path.read_bytes().startswith(b"\x89PNG")
   for claim, expected in zip(stored.claims, outcome.claims, strict=True):
-    assert claim._replace(comparisons=()) == expected._replace(comparisons=())
-    for comparison, original in zip(claim.comparisons, expected.comparisons, strict=True):
-      np.testing.assert_array_equal(comparison.values, original.values)
-      assert comparison._replace(values=None) == original._replace(values=None)
+    assert claim._replace(comparisons=(), readings=()) == expected._replace(comparisons=(), readings=())
+    for reading, given in zip(claim.all_readings, expected.all_readings, strict=True):
+      assert reading._replace(comparisons=()) == given._replace(comparisons=())
+      assert_same(reading.comparisons, given.comparisons)
 
 
 @pytest.mark.slow

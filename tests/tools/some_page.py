@@ -72,6 +72,21 @@ def some_page(picture):
     ),
     pages.ClaimRow("moons", "Figure 3", "Fewer.", "none", "-1 to 1", 10, "not resolved"),
     pages.ClaimRow("nowhere", "Figure 9", "Faster.", "slower", "2 to 3", 10, "does not hold"),
+    pages.ClaimRow(
+      "moons",
+      "Figure 3",
+      "Nearer.",
+      "2 times farther",
+      "1 to 3",
+      10,
+      "depends on the reading",
+      "The radius decides.",
+      (
+        pages.ReadingRow("literal", "as written", "2 times farther", "1 to 3", "does not hold"),
+        pages.ReadingRow("bounded", "labels within 2 <of> the truth", "4 times nearer", "3 to 5", "holds", "A note."),
+      ),
+    ),
+    pages.ClaimRow("nowhere", "Figure 9", "Later.", "none", "-1 to 1", 10, "not run at this size", "By: --full"),
   )
   facts = {"date": "today", "machine": NASTY}
   return pages.Page(f"Results {NASTY}", f"Introduction {NASTY}", facts, "Intervals decide.", claims, sections)

@@ -115,9 +115,20 @@ class TestFile:
         assert attributes.get(name, "#").startswith(("#", "data:")), (tag, attributes[name])
     assert not any(re.search(r"@import|url\(", style) for style in read.styles)
 
+  def test_readings_are_listed_with_their_own_verdicts(self, read, path):
+    assert [attributes for tag, attributes in read.elements if attributes.get("class") == "readings"] == [
+      {"class": "readings", "aria-label": "Readings"}
+    ]
+    text = " ".join(read.texts)
+    assert "literal: does not hold" in text
+    assert "bounded: holds" in text
+    assert "Labels within 2 &lt;of&gt; the truth" in path.read_text(encoding="utf-8")
+    assert "A note." in text
+
   def test_verdicts_are_counted_and_linked(self, read):
     text = " ".join(read.texts)
-    assert all(count in text for count in ("1 holds", "1 does not hold", "1 not resolved"))
+    counts = ("1 holds", "1 does not hold", "1 not resolved", "1 depends on the reading", "1 not run at this size")
+    assert all(count in text for count in counts)
     ids = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     links = [attributes["href"] for tag, attributes in read.elements if tag == "a"]
@@ -152,6 +163,8 @@ class TestFile:
 
     line = some_lines()[0]
     refused("verdicts must be", claims=(contents.claims[0]._replace(verdict="perhaps"),))
+    reading = pages.ReadingRow("literal", "", "", "", "perhaps")
+    refused("verdicts must be", claims=(contents.claims[0]._replace(readings=(reading,)),))
     refused("different names", sections=contents.sections[:1] * 2)
     refused(r"shape must be \[41\]", **with_block(Chart("A", "y", (line._replace(axes={BY_STEP: np.ones(3)}),))))
     refused(r"\[seeds, records\]", **with_block(Chart("A", "y", (line._replace(values=np.ones(3)),))))
