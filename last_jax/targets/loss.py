@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from last_jax import checks, losses
-from last_jax.base import STATIC, Array, Key, Params, Pool, Student
+from last_jax.base import STATIC, Array, Key, Params, Pool, Student, is_concrete
 from last_jax.learners import Learner, check_learns_from
 from last_jax.models import wide
 from last_jax.problem import Problem
@@ -33,6 +34,7 @@ class ToLoss(OfOutputs):
     anchor: `[v, K]` the outputs before the step, which damping keeps them near to; of the target of one step only.
     batch_size: see `loss`.
     coasting: see `loss`.
+    ids: the lowest and the highest of class ids, which are checked where labels may be tracers; None for vectors.
   """
 
   validation: Pool
@@ -40,6 +42,7 @@ class ToLoss(OfOutputs):
   anchor: Array | None = None
   batch_size: int | None = dataclasses.field(default=None, metadata=STATIC)
   coasting: bool = dataclasses.field(default=True, metadata=STATIC)
+  ids: tuple[int, int] | None = dataclasses.field(default=None, metadata=STATIC)
 
   @property
   def x(self) -> Array:  # type: ignore[override]
@@ -49,6 +52,8 @@ class ToLoss(OfOutputs):
   def check(self, learner: Learner) -> None:
     """See `Target`."""
     check_learns_from(learner, self.validation, "validation")
+    if self.ids is not None:
+      checks.check_ids(learner, self.validation.x, *self.ids, "validation.y")
 
   def prepare(self, problem: Problem) -> None:
     """See `Target`."""
@@ -156,12 +161,11 @@ def loss(
       Hundreds: a few dozen are fitted in a few steps, at the cost of all others.
     batch_size: number of validation examples that are drawn in each iteration; all of them unless given. The time of a
       step grows with it.
-    damping: of outputs, so that it does not depend on how the learner is parameterized; next to it, the Hessian of
-      cross-entropy has eigenvalues up to 1/2, and hardly any where outputs are far out. Outputs far from where they were
-      are where the model cannot be trusted: more damping for networks, rates and sets of labels with which steps are
-      long. 0: none.
-    form: "gauss_newton": as above. "newton_point": labels bring w⁺ nearest to w - A⁻¹ ∇L, where that model is least over
-      all parameters; A is the (Gauss-Newton) Hessian of G in them. For learners of at most 2,000 parameters.
+    damping: of changes of the outputs, so that it does not depend on how the learner is parameterized. Next to it: the
+      Hessian of cross-entropy has eigenvalues up to 1/2, and next to none where outputs are far out. The model holds
+      near the outputs that it was made at, and without damping free labels lead a network far away from them. 0: none.
+    form: "gauss_newton": as above. "newton_point": labels bring w⁺ nearest to w - A⁻¹ ∇L, where that model is least
+      over all parameters; A is its Hessian in them. For learners of at most 2,000 parameters.
     coasting: as in `params`.
   """
   if not isinstance(validation, Pool):
@@ -170,7 +174,11 @@ def loss(
     checks.check_count("batch_size", batch_size)
   checks.check_not_negative("damping", damping)
   checks.check_name("form", form, _FORMS)
-  target = ToLoss(validation, damping, None, None if batch_size is None else int(batch_size), bool(coasting))
+  ids = None
+  if is_concrete(validation.y) and jnp.issubdtype(validation.y.dtype, jnp.integer):
+    values = np.asarray(validation.y)
+    ids = (int(values.min()), int(values.max()))
+  target = ToLoss(validation, damping, None, None if batch_size is None else int(batch_size), bool(coasting), ids)
   return ToNewtonPoint(target) if form == "newton_point" else target
 
 
