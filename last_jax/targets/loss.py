@@ -154,7 +154,7 @@ def loss(
   Gauss-Newton), with the gradient g and the Hessian H in the outputs where the student would be without the labels. For
   a linear learner that is the second-order Taylor series of G in w. The loss has no weight decay in it.
 
-  Teachers fit the validation examples as training fits its own: `losses` shows both sides along a run.
+  Teachers fit the validation examples as training fits its own: `validation_losses` shows both sides along a run.
 
   Args:
     validation: examples with labels to be trusted, as a `Pool`; the pool itself will do where its labels are right.
