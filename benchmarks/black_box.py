@@ -1,4 +1,4 @@
-"""Greedy teaching without w*, `targets.loss`: against SGD on true labels, paired by seed.
+"""Greedy teaching without w*, `targets.loss`: against SGD, paired by seed.
 
     python -m benchmarks.black_box --data=paper          the paper's black box: softmax 24 -> 2 on MNIST's 3 and 5
     python -m benchmarks.black_box --data=digits         64-64-10 on scikit-learn's digits
@@ -26,7 +26,7 @@ import last_jax as last
 from benchmarks import pools
 from last_jax import constraints, targets, teachers, training
 
-SGD = "SGD on true labels"
+SGD = "SGD on the pool's labels"
 NOISE = 0.6
 CLEAN = "SGD on the clean examples"
 DIGITS_AT, NOISY_AT = (30, 100, 300), (100, 300)  # Steps at which accuracy is compared.
