@@ -22,6 +22,7 @@ from flax import linen as nn
 from jax.tree_util import Partial
 
 import last_jax as last
+from benchmarks import pools
 from last_jax import constraints, targets, teachers
 
 _DATA = flags.DEFINE_enum("data", "digits", ["digits", "mnist"], "scikit-learn's digits, or MNIST (5,000 images).")
@@ -94,27 +95,6 @@ RECIPES = [
 ]  # fmt: skip
 
 
-def load(data: str, network: str, folder: str | None) -> tuple[last.Pool, last.Pool]:
-  """Return examples to teach from and to test on, pixels in [0, 1]."""
-  if data == "digits":
-    from sklearn import datasets
-
-    found = datasets.load_digits()
-    x, y, train = (found.data / 16).astype(np.float32), found.target, 1297
-  else:
-    if folder is None:
-      raise app.UsageError("--data=mnist needs --mnist_folder")
-    images, classes = last.data.mnist_images(folder=folder)[0]
-    x, y, train = np.asarray(images[:7000], np.float32).reshape(7000, -1), classes[:7000], 5000
-    x = x / max(1.0, float(x.max()))
-  order = np.random.default_rng(0).permutation(len(x))
-  x, y = x[order], np.asarray(y, np.int32)[order]
-  if network == "cnn":
-    side = round(x.shape[1] ** 0.5)
-    x = x.reshape(-1, side, side, 1)
-  return last.Pool(x[:train], y[:train]), last.Pool(x[train:], y[train:])
-
-
 def make_learner(network: str, x: jax.Array, rate: float, momentum: float | None) -> last.learners.Learner:
   """Return the student."""
   settings: Any = {"learning_rate": rate, "momentum": momentum}
@@ -173,7 +153,7 @@ def table(accuracies: dict[str, np.ndarray]) -> list[str]:
 
 def main(_: list[str]) -> None:
   """Measure and print."""
-  pool, test = load(_DATA.value, _NETWORK.value, _MNIST.value)
+  pool, test = pools.load(_DATA.value, _NETWORK.value, _MNIST.value)
   settings: Any = {"rate": _RATE.value, "momentum": _MOMENTUM.value, "batch": _BATCH.value, "seeds": _SEEDS.value}
   accuracies = compare(_NETWORK.value, pool, test, **settings, fit=_FIT.value)
   print("\n".join(table(accuracies)))

@@ -101,7 +101,6 @@ def check_labels(learner: Any, x: Any, y: Any, name: str) -> None:
   For a learner with outputs for each token likewise, `[m, T]` or `[m, T, K]`.
   """
   *tokens, num_outputs = learner.output_shape(x)
-  classes = len(learner.loss.class_labels(num_outputs))
   if y.shape[0] != x.shape[0]:
     raise ValueError(f"{name} holds {y.shape[0]} labels for {x.shape[0]} examples")
   if y.ndim not in (1 + len(tokens), 2 + len(tokens)) or list(y.shape[1 : 1 + len(tokens)]) != tokens:
@@ -120,13 +119,20 @@ def check_labels(learner: Any, x: Any, y: Any, name: str) -> None:
         f"give class ids (integers) or label vectors of shape [{', '.join(map(str, ['n', *tokens, num_outputs]))}]"
       )
     return
-  if is_concrete(y) and (learner.loss.classification or num_outputs > 1):
-    ids = np.asarray(y)
-    if ids.min() < 0 or ids.max() >= classes:
-      raise ValueError(
-        f"{name} holds class ids from {ids.min()} to {ids.max()}, but the learner has {classes} classes: "
-        f"ids must lie between 0 and {classes - 1}"
-      )
+  if is_concrete(y):
+    ids = np.asarray(y)  # NumPy: see `check_finite`.
+    check_ids(learner, x, int(ids.min()), int(ids.max()), name)
+
+
+def check_ids(learner: Any, x: Any, lowest: int, highest: int, name: str) -> None:
+  """Raise unless integers from `lowest` to `highest` are class ids of this learner, or its targets are real numbers."""
+  num_outputs = learner.num_outputs(x)
+  classes = len(learner.loss.class_labels(num_outputs))
+  if (learner.loss.classification or num_outputs > 1) and not 0 <= lowest <= highest < classes:
+    raise ValueError(
+      f"{name} holds class ids from {lowest} to {highest}, but the learner has {classes} classes: "
+      f"ids must lie between 0 and {classes - 1}"
+    )
 
 
 def check_two_classes(learner: Any, x: Any, y: Any, name: str) -> None:

@@ -38,6 +38,8 @@ class Loss(identity.Structural):
     isotropic: where u = constant - y, so that for a linear learner the best label is a plain projection:
       "everywhere", "on_simplex" (labels that sum to one), or "nowhere".
     scalar_map: for K = 1 and u not affine in y, the map from values of u back to labels.
+    root: `(outputs [K], label [K]) -> [R, K]`, a matrix A such that Aᵀ A is the loss's Hessian in the outputs; None:
+      found from the Hessian itself.
   """
 
   name: str = dataclasses.field(compare=False)
@@ -49,6 +51,7 @@ class Loss(identity.Structural):
   affine: bool | None = None
   isotropic: str = "nowhere"
   scalar_map: margin.ScalarMap | None = None
+  root: Callable[[Array, Array], Array] | None = None
 
   def __call__(self, outputs: Array, label: Array) -> Array:
     """Return the loss, `[K], [K] -> []`."""
@@ -98,6 +101,17 @@ class Loss(identity.Structural):
       return -gradient
     return label if self is softmax_cross_entropy else None  # u is linear in the label: it has no constant.
 
+  def curvature_root(self, outputs: Array, label: Array) -> Array:
+    """Return a matrix A with Aᵀ A the Hessian in the outputs, `[K], [K] -> [R, K]`.
+
+    For a loss that is not convex in the outputs, of the convex part of its Hessian.
+    """
+    if self.root is not None:
+      return self.root(outputs, label)
+    hessian = jax.hessian(self)(outputs, label)
+    values, vectors = (hessian[0], jnp.ones_like(hessian)) if hessian.size == 1 else jnp.linalg.eigh(hessian)
+    return jnp.sqrt(jnp.maximum(values, 0.0))[:, None] * vectors.T
+
   def is_affine(self, num_outputs: int) -> bool:
     """Return whether u is affine in the label: as stated, or else as its jaxpr shows."""
     if self.affine is not None:
@@ -137,15 +151,30 @@ def _margin_logistic(outputs: Array, label: Array) -> Array:
   return jnp.sum(_softplus(-label * outputs))
 
 
+def _squared_error_root(outputs: Array, label: Array) -> Array:
+  del label
+  return jnp.eye(outputs.shape[0], dtype=outputs.dtype)
+
+
+def _softmax_root(outputs: Array, label: Array) -> Array:
+  """Factor (1ᵀy) (diag(p) - p pᵀ): with square roots of p as weights, nothing cancels where p is near 0 or 1."""
+  total = jnp.maximum(jnp.sum(label), 0.0)
+  shares = jax.nn.softmax(outputs)
+  deviations = jnp.eye(outputs.shape[0], dtype=outputs.dtype) - shares[None]
+  return jnp.sqrt(total) * jnp.exp(0.5 * jax.nn.log_softmax(outputs))[:, None] * deviations
+
+
 squared_error = Loss(
-  "squared_error", _squared_error, predict=lambda z: z, classification=False, affine=True, isotropic="everywhere"
-)
+  "squared_error", _squared_error, predict=lambda z: z, classification=False, affine=True, isotropic="everywhere",
+  root=_squared_error_root,
+)  # fmt: skip
 sigmoid_cross_entropy = Loss(
   "sigmoid_cross_entropy", _sigmoid_cross_entropy, predict=jax.nn.sigmoid, affine=True, isotropic="everywhere"
 )
 softmax_cross_entropy = Loss(
-  "softmax_cross_entropy", _softmax_cross_entropy, predict=jax.nn.softmax, affine=True, isotropic="on_simplex"
-)
+  "softmax_cross_entropy", _softmax_cross_entropy, predict=jax.nn.softmax, affine=True, isotropic="on_simplex",
+  root=_softmax_root,
+)  # fmt: skip
 margin_logistic = Loss(
   "margin_logistic",
   _margin_logistic,

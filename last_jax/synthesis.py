@@ -102,6 +102,7 @@ def synthesize_labels(
     target = targets.params(target, layer_weights=layer_weights)
   student = learner.start(params)
   student = student if opt_state is None else student._replace(opt_state=opt_state)
+  target = target.now(learner, student, None, jnp.zeros((), int), None)
   constraint = none() if constraint is None else constraint
   solvers.check_solver(solver, constraint)
   problem = (learner, student, target, x, learner.encode(x, y), constraint, None, solver)

@@ -31,6 +31,11 @@ def pretrained(kind):
   return jax.tree_util.Partial(learner.apply, target)
 
 
+def toward_loss(kind, **settings):
+  """A teacher without w*, that lowers the loss on the pool."""
+  return last.teachers.greedy(problems.CONSTRAINTS["simplex_2"], last.targets.loss(LEARNERS[kind][1], **settings))
+
+
 PLAIN = {
   "sgd": lambda kind: last.teachers.sgd(),
   "label_smoothing": lambda kind: last.teachers.label_smoothing(0.8),
@@ -41,6 +46,8 @@ PLAIN = {
   "theorem_1": lambda kind: last.teachers.theorem_1(0.1),
   "theorem_2": lambda kind: last.teachers.theorem_2(),
   "theorem_3": lambda kind: last.teachers.theorem_3(0.5, hessian_size=20),
+  "loss": lambda kind: toward_loss(kind, batch_size=10),
+  "newton_point": lambda kind: toward_loss(kind, form="newton_point"),
 }
 CHOOSING = {
   "greedy": last.teachers.greedy,

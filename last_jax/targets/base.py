@@ -1,7 +1,8 @@
 """The protocol of targets, and G as a quadratic in the labels of a step."""
 
 import functools
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +33,23 @@ class Step(NamedTuple):
   at: Array  # [n, K]
 
 
+class Local(NamedTuple):
+  """G near what a target measured: G(r + t) = G(r) + 2 ⟨slope, t⟩ + ||root(t)||^2, to second order in t."""
+
+  slope: Any  # Half the gradient of G, a tree like r.
+  root: Callable[[Any], Any]  # Linear, from trees like r to any tree.
+
+  def moved(self, tangent: Any) -> "Local":
+    """Return the same quadratic around r + tangent."""
+    image, pull = jax.vjp(self.root, tangent)
+    return Local(jax.tree.map(jnp.add, self.slope, pull(image)[0]), self.root)
+
+
 class Target(Protocol):
-  """What labels steer toward. Targets are pytrees."""
+  """What labels steer toward: G, a convex function of what is measured of a student after its step.
+
+  Targets are pytrees.
+  """
 
   @property
   def needs_params(self) -> bool:
@@ -49,8 +65,16 @@ class Target(Protocol):
   def prepare(self, problem: Problem) -> Geometry | None:
     """Check the target. Return inner products of the problem's pool, where closed forms apply."""
 
-  def now(self, params: Params | None, step: Array, key: Key) -> "Target":
-    """Return the target of one step: `params` is the problem's w*, `step []` the iteration."""
+  def now(self, learner: Learner, student: Student, params: Params | None, step: Array, key: Key | None) -> "Target":
+    """Return the target of one step.
+
+    Args:
+      learner: the learner.
+      student: before the step.
+      params: the problem's w*, or None.
+      step: `[]` the iteration.
+      key: for targets that draw examples; without one, they take all.
+    """
 
   def has_closed_form(self, learner: Learner) -> bool:
     """Return whether everything follows from inner products of the pool, computed once: see `linear`."""
@@ -58,21 +82,58 @@ class Target(Protocol):
   def geometry(self, learner: Learner, x: Array) -> Geometry | None:
     """Return inner products of `x [m, ...]`, where closed forms apply."""
 
-  def residuals(self, learner: Learner, student: Student) -> Any:
-    """Return the errors of a student after its step, a tree of arrays; G is the sum of their squares."""
+  def measure(self, learner: Learner, student: Student) -> Any:
+    """Return what G is a function of, for a student after its step: a tree of arrays, as w - w* or outputs."""
+
+  def value(self, learner: Learner, measured: Any) -> Array:
+    """Return G, `[]`."""
+
+  def local(self, learner: Learner, measured: Any) -> Local:
+    """Return G near what was measured."""
 
   def expand(self, step: Step) -> Quadratic:
     """Return G around the step's labels `at`, by tangent kernels. The learner's optimizer is an `Sgd`."""
 
 
+class PerStep:
+  """What targets have in common that are others in each step: only the target of one step, `now`, is one."""
+
+  def has_closed_form(self, learner: Learner) -> bool:
+    """Return False: inner products with a target that moves cannot be computed once."""
+    del learner
+    return False
+
+  def geometry(self, *_: Any) -> NoReturn:
+    """Raise: only the target of a step has one."""
+    raise TypeError(f"{type(self).__name__} is a target per step: use .now(learner, student, params, step, key)")
+
+  measure = value = local = expand = geometry  # Likewise.
+
+
 def value(target: Target, learner: Learner, student: Student) -> Array:
   """Return G for a student after its step, `[]`."""
-  return sum_of_squares(target.residuals(learner, student))
+  return target.value(learner, target.measure(learner, student))
+
+
+def squares(measured: Any) -> Local:
+  """Return the sum of squares near `measured`."""
+  return Local(measured, lambda tangent: tangent)
 
 
 def sum_of_squares(tree: Any) -> Array:
   """Return the sum of the squares of all leaves, `[]`."""
   return jax.tree.reduce(jnp.add, jax.tree.map(lambda leaf: jnp.sum(jnp.ravel(leaf) ** 2), tree))
+
+
+def along(local: Local, columns: Any) -> tuple[Array, Array]:
+  """Return G along n columns, leaves `[n, ...]` like what is measured: its matrix `[n, n]` and half its slope `[n]`."""
+
+  def flat(tree: Any) -> list[Array]:
+    return [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(tree)]
+
+  matrix = functools.reduce(jnp.add, [leaf @ leaf.T for leaf in flat(jax.vmap(local.root)(columns))])
+  pairs = zip(flat(columns), jax.tree.leaves(local.slope), strict=True)
+  return matrix, functools.reduce(jnp.add, [leaf @ slope.reshape(-1) for leaf, slope in pairs])
 
 
 def expand(target: Target, step: Step) -> Quadratic:
@@ -81,7 +142,7 @@ def expand(target: Target, step: Step) -> Quadratic:
 
 
 def _expand_by_columns(target: Target, step: Step) -> Quadratic:
-  """Return G around `at` for any optimizer, from the derivative of the residuals in every entry of every label."""
+  """Return G around `at` for any optimizer, from the derivative of what is measured in every entry of every label."""
   learner, student = step.learner, step.student
   (rows, width), batch = step.at.shape, step.x.shape[0]
 
@@ -90,7 +151,7 @@ def _expand_by_columns(target: Target, step: Step) -> Quadratic:
 
   _, pull_batch = jax.vjp(lambda params: outputs(params, step.x), student.params)
   (gradient,) = pull_batch(step.gradients / rows)
-  after, derivative = jax.linearize(lambda g: target.residuals(learner, learner.update(student, g)), gradient)
+  after, derivative = jax.linearize(lambda g: target.measure(learner, learner.update(student, g)), gradient)
   affine = learner.optimizer.is_affine(student.params)
 
   def push(tangent: Params) -> Any:
@@ -98,7 +159,7 @@ def _expand_by_columns(target: Target, step: Step) -> Quadratic:
     # Adam has no derivative at a gradient of zero.
     return moved if affine else jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), moved)
 
-  # How far one unit of gradient moves the residuals is taken out of the columns before they are squared.
+  # How far one unit of gradient moves what is measured is taken out of the columns before they are squared.
   moved = jax.tree.leaves(push(jax.tree.map(jnp.ones_like, gradient)))
   scale = power_of_two(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in moved]))
 
@@ -113,11 +174,9 @@ def _expand_by_columns(target: Target, step: Step) -> Quadratic:
     return jax.vmap(jax.vmap(column, (None, 1)))(tokens, slopes)
 
   slopes = step.slopes.reshape(batch, rows // batch, width, width)
-  columns = jax.vmap(columns_of)(step.x, slopes)  # dr/dy / scale, leaves [m, T, K, ...].
-  flat = [leaf.reshape(rows * width, -1) for leaf in jax.tree.leaves(columns)]
-  matrix = functools.reduce(jnp.add, [leaf @ leaf.T for leaf in flat])
-  errors = [leaf.reshape(-1) for leaf in jax.tree.leaves(after)]
-  linear_term = functools.reduce(jnp.add, [leaf @ error for leaf, error in zip(flat, errors, strict=True)])
+  columns = jax.vmap(columns_of)(step.x, slopes)  # Derivatives / scale, leaves [m, T, K, ...].
+  columns = jax.tree.map(lambda leaf: leaf.reshape(rows * width, *leaf.shape[3:]), columns)
+  matrix, linear_term = along(target.local(learner, after), columns)
   return Quadratic(step.at, matrix.reshape(step.at.shape * 2), (linear_term / scale).reshape(step.at.shape), scale)
 
 

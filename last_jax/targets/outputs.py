@@ -7,26 +7,83 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax import checks, distances
+from last_jax import checks, distances, losses
 from last_jax.base import STATIC, Array, Key, Params, Student
 from last_jax.kernels import factored_gradients
 from last_jax.learners import Learner
 from last_jax.models import wide
 from last_jax.problem import Problem
 from last_jax.quadratic import Quadratic, power_of_two
-from last_jax.targets.base import Step
+from last_jax.targets.base import Local, Step, along, sum_of_squares
+
+
+class OfOutputs:
+  """What targets have in common whose G is a function of the outputs at some examples, linearized around w.
+
+  After a step with gradients u in the outputs of the batch, the outputs z at these examples are z - pace Θ u, where Θ
+  is the tangent kernel between them and the batch.
+  """
+
+  x: Array  # [e, ...]
+  coasting: bool
+  needs_params: ClassVar[bool] = False
+
+  def has_closed_form(self, learner: Learner) -> bool:
+    """See `Target`."""
+    del learner
+    return False
+
+  def geometry(self, learner: Learner, x: Array) -> None:
+    """See `Target`."""
+    del learner, x
+
+  def measure(self, learner: Learner, student: Student) -> Array:
+    """Return the outputs, `[e, K]`, or `[e T, K]` with those of tokens as rows of their own."""
+    return losses.rows(learner.apply(learner.position(student, self.coasting), self.x))
+
+  def local(self, learner: Learner, measured: Array) -> Local:
+    """See `Target`."""
+    raise NotImplementedError
+
+  def expand(self, step: Step) -> Quadratic:
+    """See `Target`."""
+    learner, student = step.learner, step.student
+    current = wide(student.params)
+    drift, rate = learner.drift(student, self.coasting)
+    moved = distances.difference(drift, student.params)
+    reached, shift = jax.jvp(lambda params: learner.apply(params, self.x), (current,), (moved,))
+    before = losses.rows(reached + shift)  # [e, K], after a step without a gradient.
+    shown = factored_gradients(learner.apply, current, step.x)
+    evaluated = factored_gradients(learner.apply, current, self.x)
+    response = shown.inner_products(evaluated).reshape(*step.at.shape, *before.shape)
+    # Sizes are taken out before they are squared; powers of two round nothing.
+    pace = rate / step.at.shape[0]
+    length = power_of_two(response)
+    scale = power_of_two(jnp.asarray(pace * length))
+    share, response = pace * length / scale, response / length
+    after = -pace * length * jnp.einsum("jl,jlek->ek", step.gradients, response)
+    columns = -share * jnp.einsum("jlc,jlek->jcek", step.slopes, response).reshape(step.at.size, *before.shape)
+    matrix, linear_term = along(self.local(learner, before).moved(after), columns)
+    return Quadratic(step.at, matrix.reshape(step.at.shape * 2), (linear_term / scale).reshape(step.at.shape), scale)
+
+
+def draw(key: Key | None, size: int | None, *arrays: Array) -> tuple[Array, ...]:
+  """Return `size` random rows of arrays `[n, ...]`, the same of each; all of them without a size or a key."""
+  if size is None or key is None:
+    return arrays
+  chosen = jax.random.randint(key, (size,), 0, arrays[0].shape[0])
+  return tuple(array[chosen] for array in arrays)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class ToOutputs:
+class ToOutputs(OfOutputs):
   """See `outputs`."""
 
   x: Array  # [e, ...]
   outputs: Array  # [e, ..., K]
   batch_size: int | None = dataclasses.field(default=None, metadata=STATIC)
   coasting: bool = dataclasses.field(default=True, metadata=STATIC)
-  needs_params: ClassVar[bool] = False
 
   def check(self, learner: Learner) -> None:
     """See `Target`."""
@@ -39,58 +96,25 @@ class ToOutputs:
     """See `Target`."""
     self.check(problem.learner)
 
-  def now(self, params: Params | None, step: Array, key: Key) -> "ToOutputs":
+  def now(self, learner: Learner, student: Student, params: Params | None, step: Array, key: Key | None) -> "ToOutputs":
     """See `Target`."""
-    del params, step
-    if self.batch_size is None:
-      return self
-    chosen = jax.random.randint(key, (self.batch_size,), 0, self.x.shape[0])
-    return dataclasses.replace(self, x=self.x[chosen], outputs=self.outputs[chosen], batch_size=None)
+    del learner, student, params, step
+    x, outputs = draw(key, self.batch_size, self.x, self.outputs)
+    return dataclasses.replace(self, x=x, outputs=outputs, batch_size=None)
 
-  def has_closed_form(self, learner: Learner) -> bool:
+  def value(self, learner: Learner, measured: Array) -> Array:
     """See `Target`."""
-    del learner
-    return False
+    return sum_of_squares(_centre(learner, measured - losses.rows(self.outputs)))
 
-  def geometry(self, learner: Learner, x: Array) -> None:
+  def local(self, learner: Learner, measured: Array) -> Local:
     """See `Target`."""
-    del learner, x
-
-  def residuals(self, learner: Learner, student: Student) -> Array:
-    """See `Target`."""
-    return self._errors(learner, learner.apply(learner.position(student, self.coasting), self.x))
-
-  def _errors(self, learner: Learner, outputs: Array) -> Array:
-    return _centre(learner, outputs - self.outputs).reshape(-1, outputs.shape[-1])
-
-  def expand(self, step: Step) -> Quadratic:
-    """See `Target`."""
-    learner, student = step.learner, step.student
-    current = wide(student.params)
-    drift, rate = learner.drift(student, self.coasting)
-    moved = distances.difference(drift, student.params)
-    reached, shift = jax.jvp(lambda params: learner.apply(params, self.x), (current,), (moved,))
-    errors = self._errors(learner, reached + shift)  # [e, K]
-    shown = factored_gradients(learner.apply, current, step.x)
-    evaluated = factored_gradients(learner.apply, current, self.x)
-    response = evaluated.inner_products(shown).reshape(*errors.shape, *step.at.shape)
-    response = _centre(learner, response, 1)
-    # Sizes are taken out before they are squared; powers of two round nothing.
-    pace = rate / step.at.shape[0]
-    length = power_of_two(response)
-    scale = power_of_two(jnp.asarray(pace * length))
-    share, response = pace * length / scale, response / length
-    after = errors - pace * length * jnp.einsum("ekjl,jl->ek", response, step.gradients)
-    columns = -share * jnp.einsum("ekjl,jlc->ekjc", response, step.slopes).reshape(errors.size, step.at.size)
-    linear_term = (columns.T @ after.reshape(-1)) / scale
-    return Quadratic(
-      step.at, (columns.T @ columns).reshape(step.at.shape * 2), linear_term.reshape(step.at.shape), scale
-    )
+    errors = _centre(learner, measured - losses.rows(self.outputs))
+    return Local(errors, lambda tangent: _centre(learner, tangent))
 
 
-def _centre(learner: Learner, outputs: Array, axis: int = -1) -> Array:
+def _centre(learner: Learner, outputs: Array) -> Array:
   """Return outputs without what all classes have in common, where the loss does not see it."""
-  return outputs - jnp.mean(outputs, axis, keepdims=True) if learner.loss.ignores_common_shift else outputs
+  return outputs - jnp.mean(outputs, -1, keepdims=True) if learner.loss.ignores_common_shift else outputs
 
 
 def outputs(

@@ -14,7 +14,7 @@ from last_jax.linear import Geometry
 from last_jax.models import wide
 from last_jax.problem import Problem
 from last_jax.quadratic import Quadratic, power_of_two
-from last_jax.targets.base import Step, by_products, choose_road, push
+from last_jax.targets.base import Local, PerStep, Step, by_products, choose_road, push, squares, sum_of_squares
 
 
 @jax.tree_util.register_dataclass
@@ -44,9 +44,9 @@ class ToParams:
     goal = problem.target if self.params is None else self.params
     return dataclasses.replace(self, params=goal).geometry(problem.learner, problem.pool.x)
 
-  def now(self, params: Params | None, step: Array, key: Key) -> "ToParams":
+  def now(self, learner: Learner, student: Student, params: Params | None, step: Array, key: Key | None) -> "ToParams":
     """See `Target`."""
-    del step, key
+    del learner, student, step, key
     return dataclasses.replace(self, params=params) if self.params is None else self
 
   def geometry(self, learner: Learner, x: Array) -> Geometry | None:
@@ -57,11 +57,21 @@ class ToParams:
     """See `Target`."""
     return learner.is_linear and self.layer_weights is None
 
-  def residuals(self, learner: Learner, student: Student) -> Any:
+  def measure(self, learner: Learner, student: Student) -> Any:
     """See `Target`."""
     reached = learner.position(student, self.coasting)
     roots = None if self.layer_weights is None else jax.tree.map(jnp.sqrt, self.layer_weights)
     return distances.weigh(distances.difference(reached, self.params), roots)
+
+  def value(self, learner: Learner, measured: Any) -> Array:
+    """See `Target`."""
+    del learner
+    return sum_of_squares(measured)
+
+  def local(self, learner: Learner, measured: Any) -> Local:
+    """See `Target`."""
+    del learner
+    return squares(measured)
 
   def error(self, learner: Learner, student: Student) -> tuple[Params, Array | float]:
     """Return M (drift - w*), where drift is the student after a step without a gradient, and the rate, `[]`."""
@@ -131,7 +141,7 @@ def params(
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class ToTrajectory:
+class ToTrajectory(PerStep):
   """See `trajectory`."""
 
   params: Params  # Leaves [T, ...].
@@ -152,23 +162,12 @@ class ToTrajectory:
     """See `Target`."""
     self.check(problem.learner)
 
-  def now(self, params: Params | None, step: Array, key: Key) -> ToParams:
+  def now(self, learner: Learner, student: Student, params: Params | None, step: Array, key: Key | None) -> ToParams:
     """See `Target`."""
-    del params, key
+    del learner, student, params, key
     length = jax.tree.leaves(self.params)[0].shape[0]
     goal = jax.tree.map(lambda leaf: leaf[jnp.minimum(step, length - 1)], self.params)
     return ToParams(goal, self.layer_weights, self.coasting)
-
-  def has_closed_form(self, learner: Learner) -> bool:
-    """Return False: inner products with a target that moves cannot be computed once."""
-    del learner
-    return False
-
-  def geometry(self, learner: Learner, x: Array) -> None:
-    """Raise: only the target of a step has one."""
-    raise TypeError("a trajectory is a target per step: use .now(params, step, key)")
-
-  residuals = expand = geometry  # Likewise.
 
 
 def trajectory(params: Params, *, layer_weights: Any = None, coasting: bool = True) -> ToTrajectory:

@@ -25,7 +25,7 @@ class GreedyLabels:
 
   def target_of(self, view: View) -> Target:
     """Return the target of this iteration."""
-    return self.toward.now(view.problem.target, view.step, view.key)
+    return self.toward.now(view.learner, view.student, view.problem.target, view.step, view.key)
 
   def __call__(self, view: View, index: Array, geometry: Geometry | None) -> tuple[Array, Certificate]:
     """Label the examples `index [m]` for one joint step, `[m, K]`; `geometry` is that of the pool."""

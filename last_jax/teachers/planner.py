@@ -6,11 +6,11 @@ all of their labels for where the student is at the end:
     argmin over y¹ .. yᵛ of  ||w^{t+v} - w*||^2         or of another distance: see `targets`
 
 It plans in blocks of v steps. It has no state: in the middle of a block the rest of the block is planned again, which
-by the principle of optimality gives the same labels.
+by the principle of optimality gives the same labels. (Not toward a validation loss, `targets.loss`, whose damping, and
+whose minibatch, are those of the step in which it is planned.)
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +47,7 @@ class PlannedLabels:
     learner, constraint, batch = view.learner, self.constraint, index.shape[0]
     # The last step of the block is the one whose target counts.
     last = view.step + self.horizon - 1 - view.step % self.horizon
-    target = self.toward.now(view.problem.target, last, view.key)
+    target = self.toward.now(learner, view.student, view.problem.target, last, view.key)
     if self.horizon == 1:
       return synthesis.greedy_labels(learner, view.student, target, view.x[index], view.truth[index], constraint)
     ahead = jnp.arange(self.horizon)
@@ -58,7 +58,7 @@ class PlannedLabels:
     truth = losses.rows(view.truth[proposals.ravel()])  # [v m T, K]
 
     def end_of_block(labels: Array) -> Any:
-      """Return the residuals of the target after labels `[v m T, K]`, a list of arrays `[...]`."""
+      """Return what the target measures after labels `[v m T, K]`."""
 
       def one_step(student: Student, given: tuple[Array, Array, Array]) -> tuple[Student, None]:
         index, label, counts = given
@@ -67,26 +67,25 @@ class PlannedLabels:
 
       steps = (proposals, labels.reshape(self.horizon, batch, *shape), inside)
       student, _ = jax.lax.scan(one_step, view.student, steps)
-      return [jnp.ravel(leaf) for leaf in jax.tree.leaves(target.residuals(learner, student))]
+      return target.measure(learner, student)
 
-    labels, certificate = self._plan(learner, end_of_block, _is_affine(learner, view.student.params), truth)
+    affine = _is_affine(learner, view.student.params)
+    labels, certificate = self._plan(learner, target, end_of_block, affine, truth)
     return labels.reshape(-1, *shape)[:batch], certificate
 
   def _plan(
-    self, learner: Learner, end_of_block: Callable[[Array], list[Array]], affine: bool, truth: Array
+    self, learner: Learner, target: Target, end_of_block: Callable[[Array], Any], affine: bool, truth: Array
   ) -> tuple[Array, Certificate]:
     """Return the best labels of the block, `[v m, K]`."""
     basis = jnp.eye(truth.size, dtype=truth.dtype).reshape(truth.size, *truth.shape)
 
     def expand_at(labels: Array) -> Quadratic:
       after, push = jax.linearize(end_of_block, labels)
-      columns = jax.vmap(push)(basis)  # Each [v m K, ...].
-      matrix = functools.reduce(jnp.add, [part @ part.T for part in columns])
-      slope = functools.reduce(jnp.add, [part @ error for part, error in zip(columns, after, strict=True)])
+      matrix, slope = targets.along(target.local(learner, after), jax.vmap(push)(basis))
       return Quadratic(labels, matrix.reshape(*truth.shape, *truth.shape), slope.reshape(truth.shape))
 
     def distance(labels: Array) -> Array:
-      return targets.sum_of_squares(end_of_block(labels))
+      return target.value(learner, end_of_block(labels))
 
     count, width = truth.shape
     if self.constraint.discrete and self.constraint.is_exact(count, width):
@@ -101,6 +100,7 @@ class PlannedLabels:
 
 def _is_affine(learner: Learner, params: Params) -> bool:
   """Whether the parameters after several steps are affine in all of their labels."""
+  # For squared error the validation loss, too, is a quadratic.
   squares = isinstance(learner.model, models.Linear) and learner.loss == losses.squared_error
   return squares and learner.optimizer.is_affine(params)
 

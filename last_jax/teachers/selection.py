@@ -70,7 +70,7 @@ class Selection:
     if batch > number:
       raise ValueError(f"batch_size={batch} examples cannot be chosen from a pool of {number}")
 
-    target = self.toward.now(view.problem.target, view.step, view.key)
+    target = self.toward.now(view.learner, view.student, view.problem.target, view.step, view.key)
 
     def judge(examples: Examples) -> Array:
       return score(view, examples, target, self.constraint, self.chunk_size)
