@@ -39,7 +39,7 @@ class Problem(NamedTuple):
 
   learner: last.learners.Learner
   pool: last.Pool
-  test: last.Pool
+  test: last.Pool | None
   target: Any
 
 
@@ -90,9 +90,8 @@ def make_problem(images: bool) -> Problem:
   def apply(params: Any, x: jax.Array) -> jax.Array:
     return x.reshape(x.shape[0], -1) @ matrix @ params["weights"]
 
-  same = last.learners.from_apply(
-    learner.init, apply, "softmax_cross_entropy", learning_rate=1e-3, weight_decay=5e-5
-  )  # fmt: skip
+  loss = "softmax_cross_entropy"
+  same = last.learners.from_apply(learner.init, apply, loss, learning_rate=1e-3, weight_decay=5e-5)
   return Problem(same, pixels.train, pixels.test, target)
 
 
@@ -128,10 +127,10 @@ def teach(problem: Problem, policies: Any, seeds: range) -> dict[str, np.ndarray
       steps=STEPS, record_every=STEPS, batch_size=BATCH, metrics=("distance", "accuracy"),
     )  # fmt: skip
     fixed = jax.vmap(lambda params: fitting.unreachable_distance(learner, params, target, pool.x))(result.params)
-    distance: Any = result.distance[:, -1]
+    distance, accuracy = (jnp.asarray(values)[:, -1] for values in (result.distance, result.accuracy))
     reachable = jnp.sqrt(jnp.maximum(distance**2 - fixed**2, 0.0))
     loss = jax.vmap(lambda params: learner.mean_loss(params, pool.x, truth))(result.params) - least
-    found = (distance, reachable, loss, result.accuracy[:, -1])
+    found = (distance, reachable, loss, accuracy)
     return {name: jnp.mean(values) for name, values in zip(METRICS, found, strict=True)}
 
   found = jax.jit(jax.vmap(one, (0, None if policies is None else 0)))(seed_keys(1, seeds), policies)

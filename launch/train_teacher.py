@@ -106,9 +106,7 @@ def make_flags() -> flags.Flags:
     "Whether the teacher is evaluated at every report, on students that are the same every time, and the best one is "
     "returned. Default: except for unroll with a target, whose metrics show how well it teaches.",
   )  # fmt: skip
-  values.whole(
-    "report_every", training.EVALUATE_EVERY, f"Number of episodes between two lines of {METRICS_FILE}."
-  )
+  values.whole("report_every", training.EVALUATE_EVERY, f"Number of episodes between two lines of {METRICS_FILE}.")
   flags.define_run(values, os.path.join("runs", "train_teacher"))
   flags.define_devices(values, "one of a CPU, otherwise all; they must divide --students evenly")
   return values

@@ -1,4 +1,7 @@
-"""Training of parameterized teachers, by unrolling, by policy gradient and by evolution strategies; `checkpoint.py` saves its state."""
+"""Training of parameterized teachers, by unrolling, by policy gradient and by evolution strategies.
+
+`checkpoint.py` saves the state of training.
+"""
 
 from last_jax.training.evolution import Evolution, train_evolution
 from last_jax.training.near import near

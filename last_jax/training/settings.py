@@ -1,8 +1,9 @@
 """Settings of training, each spelled once: fields of a dataclass with its default and its meaning.
 
 `train_unrolled` takes the fields of `unrolled.Unrolled` as keywords, `train_reinforce` those of `reinforce.Reinforce`,
-`train_evolution` those of `evolution.Evolution`; the command's flags are made from the same fields. A settings object is also the method: its `episode` computes the
-gradient. It is a pytree whose numbers are leaves, so that they can be swept without compiling again.
+`train_evolution` those of `evolution.Evolution`; the command's flags are made from the same fields. A settings object
+is also the method: its `episode` computes the gradient. It is a pytree whose numbers are leaves, so that
+they can be swept without compiling again.
 """
 
 import dataclasses

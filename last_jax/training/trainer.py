@@ -1,9 +1,9 @@
 """The training loop of all methods: students, episodes, the policy's optimizer, the best policy so far.
 
 In an *episode* the current policy teaches all students and then takes one step of its optimizer along the gradient that
-the method computes (`unrolled.py`, `reinforce.py`, `evolution.py`). Training is a pure function of a `TrainingState`: it can be cut
-between any two calls of `advance`, resumed to the same bits, jitted, and vmapped over seeds. With a mesh the students
-are sharded over devices; the policy is replicated, and its gradient is averaged once an episode.
+the method computes (`unrolled.py`, `reinforce.py`, `evolution.py`). Training is a pure function of a `TrainingState`:
+it can be cut between any two calls of `advance`, resumed to the same bits, jitted, and vmapped over seeds. With a mesh
+the students are sharded over devices; the policy is replicated, and its gradient is averaged once an episode.
 """
 
 import dataclasses
@@ -173,9 +173,7 @@ class Trainer:
     )
 
   def _begin(self, policy: Policy, key: Key) -> Any:
-    return jax.vmap(lambda student: self.method.carry(policy, student))(
-      self._init_students(key, self.method.students)
-    )
+    return jax.vmap(lambda student: self.method.carry(policy, student))(self._init_students(key, self.method.students))
 
   def _init_students(self, key: Key, count: int) -> Student:
     return jax.vmap(lambda k: self.problem.learner.start(self.init_fn(k)))(jax.random.split(key, count))

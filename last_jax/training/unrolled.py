@@ -106,6 +106,7 @@ class Unrolled(Settings):
     errors, slopes = jax.vmap(measure, (0, 1), 1)(traced.split_keys(keys)[1], visited)  # [T, N], [T, N, ...]
     factors = self.decay ** jnp.arange(self.horizon - 1, -1, -1) / errors.shape[1]  # [T]
     slopes = jax.tree.map(lambda leaf: leaf * factors.reshape(-1, *[1] * (leaf.ndim - 1)), slopes)
+    assert still is not None, "of the built-in network"
     in_layers = backward.through_students(problem, policy, steps, still, slopes)
     gradient = backward.weight_gradient(policy, steps.trace, still, in_layers)
     return gradient, after, {"loss": jnp.sum(factors[:, None] * errors)}

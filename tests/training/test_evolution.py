@@ -134,7 +134,9 @@ def test_the_best_action_is_an_output_like_any_other():
   policy, _ = last.train_evolution(KEY, learner, data.train, output=output, hidden=(), horizon=2, episodes=2)
   result = last.teach(KEY, learner, last.teachers.policy(policy), data.train, steps=3, lessons=True, metrics=())
   truth = learner.encode(data.train.x, data.train.y)[result.lessons.index]
-  np.testing.assert_array_equal(result.lessons.label, truth)  # It begins at the truth, and two steps do not change that.
+  np.testing.assert_array_equal(
+    result.lessons.label, truth
+  )  # It begins at the truth, and two steps do not change that.
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,9 @@ class Twin(nn.Module):
     own = jnp.concatenate([features["x"], features["label"], features["prediction"]], -1)
     hidden = nn.Dense(8, name="own", param_dtype=own.dtype)(own)
     shared = nn.Dense(8, use_bias=False, name="shared", param_dtype=own.dtype)(features["params"][None])
-    return nn.Dense(self.width, name="layer_1", param_dtype=own.dtype)(nn.relu(hidden + jnp.repeat(shared, len(own), 0)))
+    return nn.Dense(self.width, name="layer_1", param_dtype=own.dtype)(
+      nn.relu(hidden + jnp.repeat(shared, len(own), 0))
+    )
 
 
 class Convolution(nn.Module):
@@ -185,7 +187,7 @@ class TestFiles:
       last.load_policy(path)
     with pytest.raises(ValueError, match=r"policy\.npz does not hold a Policy of this module: .*weights of the shapes"):
       last.load_policy(path, module=Attention(2))
-    with pytest.raises(TypeError, match="module must be a flax.linen module"):
+    with pytest.raises(TypeError, match=r"module must be a flax\.linen module"):
       last.load_policy(path, module="Convolution")
     learner, pool = images()
     students = jax.vmap(learner.init)(jax.random.split(KEY, 8))
