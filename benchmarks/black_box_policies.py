@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import scipy.stats
 from absl import app, flags
 from flax import linen as nn
@@ -64,6 +65,27 @@ class Cnn(nn.Module):
     return nn.Dense(2, kernel_init=nn.initializers.normal(1e-3))(nn.relu(nn.Dense(64)(x) + student.repeat(len(x), 0)))
 
 
+class Hypernetwork(nn.Module):
+  """The student's parameters give the weights of a map that is linear in the example: what changes its label.
+
+  A student's way to w* depends on its parameters and the example together; an example moves it along itself.
+  """
+
+  @nn.compact
+  def __call__(self, features: Mapping[str, jax.Array]) -> jax.Array:
+    """`[m, 24]`, ... -> `[m, 2]`, whose sum is 0."""
+    zeros = nn.initializers.zeros  # It begins at the truth.
+    weights = nn.Dense(features["x"].shape[1], kernel_init=zeros)(features["params"])  # [24]
+    own = jnp.concatenate([features["label"][:, :1], features["prediction"][:, :1]], -1)
+    shift = features["x"] @ weights[:, None] + nn.Dense(1, kernel_init=zeros)(own)
+    return jnp.concatenate([shift, -shift], -1)
+
+
+def decaying(rate: float, episodes: int) -> optax.GradientTransformation:
+  """Return Adam with a rate that falls to zero: estimates are noisy, and the last steps average them."""
+  return optax.adam(optax.cosine_decay_schedule(rate, episodes))
+
+
 def methods() -> list[Method]:
   """Return the methods, with their settings."""
   shared: dict[str, Any] = {"batch_size": BATCH}
@@ -71,7 +93,12 @@ def methods() -> list[Method]:
     Method("unrolling, loss of 20 examples, last policy", training.Unrolled(
       reward=rewards.loss(20), evaluate_every=0, **shared), 500),
     Method("unrolling", training.Unrolled(**shared), 500),
+    Method("unrolling, hypernetwork, free labels", training.Unrolled(
+      policy=Hypernetwork(), output=outputs.free(), learning_rate=1e-2, **shared), 300),
     Method("unrolling, CNN on pixels", training.Unrolled(policy=Cnn(), **shared), 500, images=True),
+    Method("policy gradient, linear, from the truth, groups of 8", training.Reinforce(
+      actions=outputs.actions(outputs.BINARY, prior=4.0), hidden=(), features=("x", "label", "prediction"),
+      students=64, group=8, horizon=20, reset=0.125, discount=1.0, optimizer=decaying(0.02, 200), **shared), 200),
     Method("policy gradient, the paper's (accuracy, b = -0.1)", training.Reinforce(
       actions=outputs.BINARY, reward=rewards.accuracy(), baseline=-0.1, **shared), 200),
   ]  # fmt: skip
