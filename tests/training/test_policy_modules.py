@@ -98,7 +98,8 @@ def twins(method, **settings):
     weights = found[0][0] if found else jax.tree.map(lambda w: 30 * w, state.policy.weights)
     policy = dataclasses.replace(state.policy, weights=weights)
     keys = jax.random.split(jax.random.key(3), 4)
-    gradient, students, metrics = trainer.method.episode(trainer.problem, policy, state.students, keys)
+    episode = jax.jit(type(trainer.method).episode)
+    gradient, students, metrics = episode(trainer.method, trainer.problem, policy, state.students, keys)
     found.append((weights, gradient, students, metrics))
   return found
 
@@ -147,9 +148,14 @@ def test_attention_sees_the_batch():
   problem = last.Problem(learner, pool)
   students = jax.vmap(learner.init)(jax.random.split(KEY, 8))
   for module, depends in ((Attention(2), True), (Convolution(2), False)):
-    policy = last.teachers.make_policy(KEY, problem, students, module=module)
-    view = view_of(problem, learner.start(learner.init(KEY)))
-    one, other = (policy.labels(view, jnp.array([0, i]), None)[0] for i in (1, 2))
+
+    @jax.jit
+    def labels(others, module=module):
+      policy = last.teachers.make_policy(KEY, problem, students, module=module)
+      view = view_of(problem, learner.start(learner.init(KEY)))
+      return jax.vmap(lambda other: policy.labels(view, jnp.array([0, other]), None)[0])(others)
+
+    one, other = labels(jnp.array([1, 2]))
     assert (np.abs(one - other).max() > 1e-4) == depends
 
 
