@@ -81,6 +81,17 @@ class Hypernetwork(nn.Module):
     return jnp.concatenate([shift, -shift], -1)
 
 
+class Linear(nn.Module):
+  """A shift of the label that is linear in the example, its label and the prediction: 27 weights."""
+
+  @nn.compact
+  def __call__(self, features: Mapping[str, jax.Array]) -> jax.Array:
+    """`[m, 24]`, ... -> `[m, 2]`, whose sum is 0."""
+    own = jnp.concatenate([features["x"], features["label"][:, :1], features["prediction"][:, :1]], -1)
+    shift = nn.Dense(1, kernel_init=nn.initializers.zeros)(own)  # It begins at the truth.
+    return jnp.concatenate([shift, -shift], -1)
+
+
 def decaying(rate: float, episodes: int) -> optax.GradientTransformation:
   """Return Adam with a rate that falls to zero: estimates are noisy, and the last steps average them."""
   return optax.adam(optax.cosine_decay_schedule(rate, episodes))
@@ -101,6 +112,9 @@ def methods() -> list[Method]:
       students=64, group=8, horizon=20, reset=0.125, discount=1.0, optimizer=decaying(0.02, 200), **shared), 200),
     Method("policy gradient, the paper's (accuracy, b = -0.1)", training.Reinforce(
       actions=outputs.BINARY, reward=rewards.accuracy(), baseline=-0.1, **shared), 200),
+    Method("evolution strategies, linear, free labels", training.Evolution(
+      policy=Linear(), features=("x", "label", "prediction"), output=outputs.free(), students=200, horizon=20,
+      reset=0.2, deviation=0.02, optimizer=decaying(0.005, 150), **shared), 150),
   ]  # fmt: skip
 
 

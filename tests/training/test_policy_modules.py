@@ -153,7 +153,7 @@ def test_attention_sees_the_batch():
     def labels(others, module=module):
       policy = last.teachers.make_policy(KEY, problem, students, module=module)
       view = view_of(problem, learner.start(learner.init(KEY)))
-      return jax.vmap(lambda other: policy.labels(view, jnp.array([0, other]), None)[0])(others)
+      return jax.vmap(lambda second: policy.labels(view, jnp.array([0, second]), None)[0])(others)
 
     one, other = labels(jnp.array([1, 2]))
     assert (np.abs(one - other).max() > 1e-4) == depends
