@@ -25,6 +25,7 @@ from flax import linen as nn
 
 import last_jax as last
 from last_jax import fitting, outputs, rewards, training
+from last_jax.reproduction.black_box import Hypernetwork
 
 _SEEDS = flags.DEFINE_integer("seeds", 10, "Teachers trained by each method.", 2)
 _FIRST = flags.DEFINE_integer("first_seed", 0, "The first seed.", 0)
@@ -63,22 +64,6 @@ class Cnn(nn.Module):
     x = jnp.concatenate([x.reshape(x.shape[0], -1), features["label"], features["prediction"]], -1)
     student = nn.Dense(64, use_bias=False)(features["params"][None])
     return nn.Dense(2, kernel_init=nn.initializers.normal(1e-3))(nn.relu(nn.Dense(64)(x) + student.repeat(len(x), 0)))
-
-
-class Hypernetwork(nn.Module):
-  """The student's parameters give the weights of a map that is linear in the example: what changes its label.
-
-  A student's way to w* depends on its parameters and the example together; an example moves it along itself.
-  """
-
-  @nn.compact
-  def __call__(self, features: Mapping[str, jax.Array]) -> jax.Array:
-    """`[m, 24]`, ... -> `[m, 2]`, whose sum is 0."""
-    zeros = nn.initializers.zeros  # It begins at the truth.
-    weights = nn.Dense(features["x"].shape[1], kernel_init=zeros)(features["params"])  # [24]
-    own = jnp.concatenate([features["label"][:, :1], features["prediction"][:, :1]], -1)
-    shift = features["x"] @ weights[:, None] + nn.Dense(1, kernel_init=zeros)(own)
-    return jnp.concatenate([shift, -shift], -1)
 
 
 class Linear(nn.Module):

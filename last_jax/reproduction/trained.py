@@ -1,4 +1,4 @@
-"""Learned teachers: networks trained by unrolling, policy gradient and evolution strategies, and their evaluation.
+"""Learned teachers: networks trained by unrolling and by policy gradient, and their evaluation.
 
 Every seed trains a teacher of its own and evaluates it on students of its own, which SGD and the others teach as well.
 The figures are in `omniscient.py` and `black_box.py`.
@@ -42,11 +42,6 @@ def policy_gradient(episodes: int, *, five: bool = False, prior: float = 0.0, **
   actions = outputs.actions(outputs.BINARY if five else outputs.BINARY_AUGMENTED, prior)
   method = training.Reinforce(actions=actions, **settings)
   return Recipe(name, name, method, episodes)
-
-
-def evolution(episodes: int, **settings: Any) -> Recipe:
-  """Evolution strategies."""
-  return Recipe("evolution strategies", "evolution", training.Evolution(**settings), episodes)
 
 
 def train_all(problem: Problem, init_fn: InitFn, recipes: Sequence[Recipe], size: Size, tell: Tell) -> list[Method]:
