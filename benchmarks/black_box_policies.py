@@ -91,7 +91,7 @@ def methods() -> list[Method]:
     Method("unrolling", training.Unrolled(**shared), 500),
     Method("unrolling, hypernetwork, free labels", training.Unrolled(
       policy=Hypernetwork(), output=outputs.free(), learning_rate=1e-2, **shared), 300),
-    Method("unrolling, CNN on pixels", training.Unrolled(policy=Cnn(), **shared), 500, images=True),
+    Method("unrolling, CNN on pixels", training.Unrolled(policy=Cnn(), **shared), 200, images=True),
     Method("policy gradient, linear, from the truth, groups of 8", training.Reinforce(
       actions=outputs.actions(outputs.BINARY, prior=4.0), hidden=(), features=("x", "label", "prediction"),
       students=64, group=8, horizon=20, reset=0.125, discount=1.0, optimizer=decaying(0.02, 200), **shared), 200),
