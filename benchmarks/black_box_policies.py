@@ -9,6 +9,7 @@ reachable distance (without the part that no label changes) and excess loss on t
 than 1: the teacher is ahead), and the teacher's test accuracy less SGD's. Intervals are 95 % (Student's t, over seeds).
 """
 
+import functools
 import json
 import pathlib
 import time
@@ -103,6 +104,7 @@ def methods() -> list[Method]:
   ]  # fmt: skip
 
 
+@functools.cache  # The matrix of the features is too large to be compared by value: it is made once.
 def make_problem(images: bool) -> Problem:
   """Return the paper's problem; with images, that of the same students, whose features are a part of the learner."""
   data = last.data.mnist((3, 5), train_per_digit=500)
