@@ -60,7 +60,7 @@ def _settings(algorithm: Algorithm, case: Case) -> dict[str, Any]:
     "horizon": sizes["horizon"],
     "students": sizes["students"],
     "hidden": (sizes["width"], sizes["width"]),
-    "evaluate_every": None,
+    "evaluate_every": 0,
   }
 
 

@@ -28,7 +28,7 @@ from last_jax.synthesis import synthesize_labels
 from last_jax.teachers import outputs
 from last_jax.teachers.policy_file import load_policy, save_policy
 from last_jax.teaching import init, next_lesson, observe, run, step, teach, teach_many
-from last_jax.training import rewards, train_reinforce, train_unrolled
+from last_jax.training import rewards, train_evolution, train_reinforce, train_unrolled
 
 __version__ = "0.2.0"
 
@@ -77,6 +77,7 @@ __all__ = [
   "teach_many",
   "teachers",
   "theory",
+  "train_evolution",
   "train_reinforce",
   "train_unrolled",
   "training",

@@ -146,7 +146,7 @@ def linen_or_nnx(module: Any, x: Any, variables: Any = None) -> tuple[Linen | Nn
   graph, params, fixed = _divide_nnx(instance)
   constants = _as_arrays((params if make is None else None, fixed))
   remade.warn_if_remade("module", graph if make is None else (graph, make), stacklevel=3)
-  return Nnx(_evaluation(instance), _integers(example), *_shapes(constants), graph, make), constants
+  return Nnx(evaluation_settings(instance), _integers(example), *_shapes(constants), graph, make), constants
 
 
 def equinox(model: Any, x: Any = None) -> tuple[Equinox, tuple[Any, ...]]:
@@ -167,7 +167,7 @@ def equinox(model: Any, x: Any = None) -> tuple[Equinox, tuple[Any, ...]]:
   params, arrays, rest = _divide_equinox(*made)
   constants = _as_arrays((params if make is None else None, (arrays, made[1])))
   remade.warn_if_remade("model", rest if make is None else (rest, make), jax.tree.structure(params), stacklevel=3)
-  settings = _evaluation(made[0], key=None)
+  settings = evaluation_settings(made[0], key=None)
   return Equinox(settings, _integers(_example(x)), *_shapes(constants), rest, make), constants
 
 
@@ -175,7 +175,7 @@ def _linen(module: Any, example: Array | None, variables: Any) -> tuple[Linen, t
   remade.warn_if_remade("module", module, stacklevel=4)
   if example is None:
     raise TypeError("x is missing: give a batch of inputs [m, ...], as x[:1]")
-  settings = dict(_evaluation(module))
+  settings = dict(evaluation_settings(module))
 
   def others(key: Key) -> Any:
     made = module.init(key, example, **settings)
@@ -250,7 +250,7 @@ def _arguments(function: Any) -> dict[str, inspect.Parameter]:
   return {name: one for name, one in found.items() if one.kind is not inspect.Parameter.POSITIONAL_ONLY}
 
 
-def _evaluation(module: Any, **needed: Any) -> tuple[tuple[str, Any], ...]:
+def evaluation_settings(module: Any, **needed: Any) -> tuple[tuple[str, Any], ...]:
   """The arguments of the module's call that turn training off, and those of `needed` that have no default."""
   arguments = _arguments(module.__call__)
   off = [(name, value) for name, value in _EVALUATION.items() if name in arguments]

@@ -10,6 +10,11 @@
   python -m launch.train_teacher --view=black_box --learning_rate=1e-3 --batch_size=20 --out=runs/black_box
       A teacher that never sees the target: it makes the students' loss on validation examples small.
 
+  python -m launch.train_teacher --method=evolution --view=black_box --reward=accuracy --learning_rate=1e-3 \\
+      --batch_size=20 --teacher_hidden= --features=x,label,prediction --output=simplex:2 --horizon=300 \\
+      --teacher_learning_rate=0.05 --episodes=100 --out=runs/evolution
+      The same by evolution strategies, on the accuracy itself: a teacher that is linear in what it sees.
+
   python -m launch.train_teacher --digits=1,2,3,4,5 --learner=mlp --activation=leaky_relu --start_near=0.1 \\
       --output=free --episodes=2000 --out=runs/mlp
       A teacher of networks.
@@ -52,7 +57,9 @@ from .output import say
 
 METRICS_FILE = "metrics.jsonl"
 FILES = (POLICY_FILE, METRICS_FILE, "training.png", "summary.json", "config.json")
-METHODS: dict[str, type[training.Settings]] = {"unroll": training.Unrolled, "reinforce": training.Reinforce}
+METHODS: dict[str, type[training.Settings]] = {
+  "unroll": training.Unrolled, "reinforce": training.Reinforce, "evolution": training.Evolution
+}  # fmt: skip
 VIEWS = ("omniscient", "black_box")
 LEARNING_RATES = problem.LEARNING_RATES | {"mnist": 5e-4}
 
@@ -62,7 +69,7 @@ _RENAMED = {
   "learning_rate": "teacher_learning_rate",
   "weight_decay": "teacher_weight_decay",
 }
-_WITHOUT_FLAG = ("optimizer", "evaluate_every")  # --keep_best and --report_every set the latter.
+_WITHOUT_FLAG = ("optimizer", "policy", "evaluate_every")  # --keep_best and --report_every set the last.
 # Settings that are objects, given as text: how it is read, and its forms.
 _OBJECTS: dict[str, tuple[Callable[[str], Any], str]] = {
   "output": (specs.output, f"{specs.OUTPUTS}. Default: simplex for classes, free for numbers."),
@@ -76,7 +83,8 @@ def make_flags() -> flags.Flags:
   values = flags.Flags()
   values.choice(
     "method", "unroll", list(METHODS),
-    "unroll: by gradients through the students' steps. reinforce: by policy gradient, choosing among --actions.",
+    "unroll: by gradients through the students' steps. reinforce: by policy gradient, choosing among --actions. "
+    "evolution: by evolution strategies, which need no gradient of the reward; best for small networks.",
   )  # fmt: skip
   values.choice(
     "view", "omniscient", VIEWS,
@@ -96,11 +104,9 @@ def make_flags() -> flags.Flags:
   values.switch(
     "keep_best", None,
     "Whether the teacher is evaluated at every report, on students that are the same every time, and the best one is "
-    "returned. Default: for reinforce and in a black box, where the metrics of an episode do not show long teaching.",
+    "returned. Default: except for unroll with a target, whose metrics show how well it teaches.",
   )  # fmt: skip
-  values.whole(
-    "report_every", training.Reinforce.evaluate_every, f"Number of episodes between two lines of {METRICS_FILE}."
-  )
+  values.whole("report_every", training.EVALUATE_EVERY, f"Number of episodes between two lines of {METRICS_FILE}.")
   flags.define_run(values, os.path.join("runs", "train_teacher"))
   flags.define_devices(values, "one of a CPU, otherwise all; they must divide --students evenly")
   return values
@@ -116,7 +122,7 @@ def run() -> int:
   return main(sys.argv)
 
 
-# --- Settings of training: flags from the fields of `training.Unrolled` and `training.Reinforce`.
+# --- Settings of training: flags from the fields of `training.Unrolled`, `training.Reinforce`, `training.Evolution`.
 
 
 def _flags_of(method: type[training.Settings]) -> dict[str, str]:
@@ -165,11 +171,12 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
   if values.validation == "test" and dataset.test is None:
     raise ValueError(f"--validation=test: --dataset={values.dataset} has no test pool")
   omniscient, reinforce = values.view == "omniscient", values.method == "reinforce"
+  unroll = values.method == "unroll"
   settled: dict[str, Any] = {"learning_rate": given.learning_rate, "learner": given.learner_name}
-  settled["keep_best"] = (reinforce or not omniscient) if values.keep_best is None else values.keep_best
+  settled["keep_best"] = (not unroll or not omniscient) if values.keep_best is None else values.keep_best
   if reinforce and values.actions is None:
     settled["actions"] = "binary_augmented" if learner.num_outputs(dataset.train.x) == 2 else "mixtures"
-  kind, evaluate_every = METHODS[values.method], values.report_every if settled["keep_best"] else None
+  kind, evaluate_every = METHODS[values.method], values.report_every if settled["keep_best"] else 0
   method = kind(**_read_settings(kind, values.flag_values_dict() | settled), evaluate_every=evaluate_every)
   folder = Folder(pathlib.Path(values.out), FILES, "checkpoints", may_grow=("episodes",))
   check_writable(values.out)  # Before the target is fitted, which can take long.

@@ -112,11 +112,13 @@ def trainers():
   reinforce = last.training.Reinforce(actions=last.outputs.BINARY, **settings)
   yield "unrolled", last.training.make_trainer(unrolled, learner, pool, target=goal)
   yield "reinforce", last.training.make_trainer(reinforce, learner, pool, target=goal)
+  evolution = last.training.Evolution(persistent=True, **settings)
+  yield "evolution", last.training.make_trainer(evolution, learner, pool, target=goal)
   yield "black box", last.training.make_trainer(last.training.Unrolled(**settings), learner, pool)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["unrolled", "reinforce", "black box"])
+@pytest.mark.parametrize("name", ["unrolled", "reinforce", "evolution", "black box"])
 def test_training_in_pieces(name):
   trainer = dict(trainers())[name]
   check(last.training.Trainer.init, trainer, KEY)

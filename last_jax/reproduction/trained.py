@@ -36,10 +36,11 @@ def unrolled(episodes: int, horizon: int = 20, **settings: Any) -> Recipe:
   return Recipe(f"unrolled, {horizon} steps", f"unrolled {horizon}", method, episodes)
 
 
-def policy_gradient(episodes: int, *, five: bool = False, **settings: Any) -> Recipe:
-  """Policy gradient over five labels and their doubles; with `five`, over the five alone."""
+def policy_gradient(episodes: int, *, five: bool = False, prior: float = 0.0, **settings: Any) -> Recipe:
+  """Policy gradient over five labels and their doubles; with `five`, over the five alone; `prior` on the truth."""
   name = "policy gradient, five actions" if five else "policy gradient"
-  method = training.Reinforce(actions=outputs.BINARY if five else outputs.BINARY_AUGMENTED, **settings)
+  actions = outputs.actions(outputs.BINARY if five else outputs.BINARY_AUGMENTED, prior)
+  method = training.Reinforce(actions=actions, **settings)
   return Recipe(name, name, method, episodes)
 
 
@@ -64,7 +65,8 @@ def train_all(problem: Problem, init_fn: InitFn, recipes: Sequence[Recipe], size
 def _train(problem: Problem, init_fn: InitFn, recipe: Recipe, size: Size) -> Teacher:
   settings = recipe.settings
   if size.name == "quick":
-    settings = dataclasses.replace(settings, horizon=3, hidden=(4,), evaluation_steps=3)
+    hidden = settings.hidden if settings.policy is not None else (4,)
+    settings = dataclasses.replace(settings, horizon=3, hidden=hidden, evaluation_steps=3)
 
   def train_seed(key: Key, problem: Problem, init_fn: InitFn) -> Teacher:
     trainer = training.make_trainer(settings, problem.learner, problem.pool, target=problem.target, init_fn=init_fn)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from last_jax import checks, models
 from last_jax.base import STATIC, Array, Key, Params, Student, Teacher, View
+from last_jax.identity import register_dataclass
 from last_jax.problem import Problem
 from last_jax.teachers import features as features_
 from last_jax.teachers.compose import compose
@@ -20,10 +21,11 @@ from last_jax.teachers.features import Columns, Inputs
 from last_jax.teachers.outputs import Output, is_choice, simplex
 
 if TYPE_CHECKING:
+  from last_jax.teachers.module_network import ModuleNetwork
   from last_jax.teachers.network import Network
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Policy:
   """A network from state features to labels."""
@@ -34,7 +36,8 @@ class Policy:
   output: Output
   num_outputs: int = dataclasses.field(metadata=STATIC)  # K, the length of a label.
   features: tuple[str, ...] = dataclasses.field(metadata=STATIC)
-  hidden: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+  hidden: tuple[int, ...] = dataclasses.field(metadata=STATIC)  # Of the built-in network.
+  module: "ModuleNetwork | None" = dataclasses.field(default=None, metadata=STATIC)  # In place of the built-in network.
 
   @property
   def needs_target(self) -> bool:
@@ -55,6 +58,9 @@ class Policy:
       seen = self._observe(still_view(problem, params), index)
       return features_.join(self.features, seen, index.shape, problem.truth.dtype)
 
+    shape = dict(self.module.shapes).get("x") if self.module is not None else None
+    if shape is not None and shape != problem.pool.x.shape[1:]:
+      raise ValueError(f"policy was made for examples of shape {shape}, but here they have {problem.pool.x.shape[1:]}")
     found, made_for = jax.eval_shape(observe, params), self.center
     if (found.own.shape[1], found.shared.shape) != (made_for.own.shape[-1], made_for.shared.shape[-1:]):
       raise ValueError(
@@ -67,14 +73,18 @@ class Policy:
     return features_.observe(self.features, view, index, self.output.candidates(view.truth[index], index))
 
   def inputs(self, view: View, index: Array, names: Sequence[str] | None = None) -> Inputs:
-    """Return the standardized features of the examples `index [m]`: all, or those of some names."""
+    """Return the standardized features of the examples `index [m]`, joined: all, or those of some names."""
+    names = self.features if names is None else names
+    return features_.join(names, self._standardized(view, index), index.shape, view.truth.dtype)
+
+  def _standardized(self, view: View, index: Array) -> dict[str, Array]:
     seen = self._observe(view, index)
     standardized = {}
     for name, place in features_.columns(self.features, seen).items():
       center, scale = features_.part(name, self.center)[place], features_.part(name, self.scale)[place]
       lead = (None,) * (seen[name].ndim - 1)
       standardized[name] = (seen[name] - center[lead]) / scale[lead]
-    return features_.join(self.features if names is None else names, standardized, index.shape, view.truth.dtype)
+    return standardized
 
   def columns(self, problem: Problem, names: Sequence[str]) -> Columns:
     """Return the columns of the features of some names, among all that enter the network."""
@@ -86,15 +96,19 @@ class Policy:
 
   def numbers(self, view: View, index: Array) -> Array:
     """Apply the network to the examples `index [m]`: `[m, width]`."""
+    if self.module is not None:
+      return self.module.apply(self.weights, self._standardized(view, index))
     return self.network().apply(self.weights, self.inputs(view, index))
 
   def init_weights(self, key: Key) -> Params:
     """Return random weights for this architecture."""
     own, shared = self.center
+    if self.module is not None:
+      return self.module.init(key, own.dtype)
     return self.network().init(key, own.shape[-1], shared.shape[-1], own.dtype)
 
   def network(self) -> "Network":
-    """Return the network's architecture."""
+    """Return the architecture of the built-in network."""
     from last_jax.teachers.network import Network  # Here, since importing Flax takes a while.
 
     return Network(self.hidden, self.output.width(self.num_outputs))
@@ -123,6 +137,7 @@ def make_policy(
   output: Output | None = None,
   features: Sequence[str] | None = None,
   hidden: Sequence[int] = (128, 128),
+  module: Any = None,
   standardize: bool = True,
 ) -> Policy:
   """Return a new policy with random weights.
@@ -135,6 +150,7 @@ def make_policy(
     features: the network's inputs, of "x", "label", "prediction", "params", "target" and, with actions, "progress".
       Unless given: all except "progress".
     hidden: widths of the hidden layers.
+    module: a Flax module in place of the network, from features by name to numbers: `teachers/module_network.py`.
     standardize: whether features are shifted and scaled to the same size (`features.measure`). Images, weights and
       inner products differ by orders of magnitude, which slows training down.
   """
@@ -164,7 +180,14 @@ def make_policy(
   if not standardize:
     center, scale = jax.tree.map(jnp.zeros_like, center), jax.tree.map(jnp.ones_like, scale)
   chosen = jax.tree.map(lambda leaf: jnp.asarray(leaf, truth.dtype), chosen)
-  policy = Policy(None, center, scale, chosen, truth.shape[1], names, hidden)
+  network = None
+  if module is not None:
+    from last_jax.teachers.module_network import make_module_network
+
+    sizes = {name: (values.shape[1],) for name, values in samples.items()} | {"x": problem.pool.x.shape[1:]}
+    shapes = tuple((name, tuple(sizes[name])) for name in names)
+    network = make_module_network(module, shapes, chosen.width(truth.shape[1]), truth.dtype)
+  policy = Policy(None, center, scale, chosen, truth.shape[1], names, hidden, network)
   return dataclasses.replace(policy, weights=policy.init_weights(weights_key))
 
 

@@ -12,6 +12,7 @@ from last_jax import io
 from last_jax.base import is_concrete
 from last_jax.teachers import outputs
 from last_jax.teachers.features import NAMES, Inputs
+from last_jax.teachers.module_network import ModuleNetwork, check_module
 from last_jax.teachers.policy import Policy
 
 _KINDS: dict[str, Any] = {
@@ -26,28 +27,51 @@ def save_policy(path: str | os.PathLike[str], policy: Policy) -> None:
   io.save(path, policy)
 
 
-def load_policy(path: str | os.PathLike[str]) -> Policy:
+def load_policy(path: str | os.PathLike[str], module: Any = None) -> Policy:
   """Read a policy from a file: `last_jax.load`, for policies only.
+
+  Args:
+    path: the file.
+    module: where the policy's network is a Flax module, that module: files hold weights, but no code.
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: it does not hold one whole policy; the message names it.
+    ValueError: it does not hold one whole policy, or one of another module; the message names it.
   """
+  if module is not None:
+    check_module("module", module)
+    return _load_with(path, module)
   policy = io.load(path)
   if not isinstance(policy, Policy):
     raise ValueError(f"{path} does not hold a Policy: it holds a {io.read(path)[0]['kind']}")
   return policy
 
 
+def _load_with(path: str | os.PathLike[str], module: Any) -> Policy:
+  header, leaves = io.read(path)
+  if header["kind"] != Policy.__name__:
+    raise ValueError(f"{path} does not hold a Policy: it holds a {header['kind']}")
+  if "module" not in header["static"]:
+    raise ValueError(f"{path} holds a policy of the built-in network, which needs no module")
+  try:
+    return _build(header["static"], leaves, module)
+  except (KeyError, TypeError, AttributeError, ValueError) as error:
+    raise ValueError(f"{path} does not hold a Policy of this module: {error}") from error
+
+
 def _describe(policy: Policy) -> dict[str, Any]:
   """Return the static part of a policy, in JSON values."""
   _check("policy", policy)
-  return {
+  static = {
     "features": list(policy.features),
     "hidden": list(policy.hidden),
     "num_outputs": policy.num_outputs,
     "output": _describe_output(policy.output),
   }
+  if policy.module is not None:
+    shapes = {name: list(shape) for name, shape in policy.module.shapes}
+    static["module"] = {"name": type(policy.module.module).__name__, "shapes": shapes}
+  return static
 
 
 def _describe_output(output: Any) -> dict[str, Any]:
@@ -61,8 +85,11 @@ def _describe_output(output: Any) -> dict[str, Any]:
   return {"kind": output.kind, "fields": fields}
 
 
-def _build(static: dict[str, Any], leaves: dict[str, Any]) -> Policy:
-  """Return the policy of this static part and these leaves, by name."""
+def _build(static: dict[str, Any], leaves: dict[str, Any], module: Any = None) -> Policy:
+  """Return the policy of this static part and these leaves, by name; `module` is that of its network, if it has one."""
+  if "module" in static and module is None:
+    name = static["module"]["name"]
+    raise ValueError(f"its network is the Flax module {name}, not held by files: load_policy(path, module={name}(...))")
   features, rest = tuple(static["features"]), dict(leaves)
   if not set(features) <= set(NAMES):
     raise ValueError(f"its features are {features}, of which some are not known")
@@ -82,7 +109,11 @@ def _build(static: dict[str, Any], leaves: dict[str, Any]) -> Policy:
   output = _build_output(static["output"], "output", take)
   if rest:
     raise ValueError(f"it also holds {', '.join(rest)}")
-  policy = Policy(weights, center, scale, output, int(static["num_outputs"]), features, tuple(static["hidden"]))
+  num_outputs, network = int(static["num_outputs"]), None
+  if module is not None:
+    shapes = {name: tuple(shape) for name, shape in static["module"]["shapes"].items()}
+    network = ModuleNetwork(module, tuple((name, shapes[name]) for name in features), output.width(num_outputs))
+  policy = Policy(weights, center, scale, output, num_outputs, features, tuple(static["hidden"]), network)
   _check("it", policy)
   return policy
 

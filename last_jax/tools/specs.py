@@ -27,8 +27,8 @@ CONSTRAINTS = (
   "none, one_hot, simplex, simplex:RADIUS, simplex:max_nonzero=K, magnitude:RADIUS, magnitude:RADIUS:P, "
   "magnitude:RADIUS:P:AROUND"
 )
-OUTPUTS = "simplex, free, residue:ALPHA, residue:ALPHA:free"
-ACTIONS = "binary, binary_augmented, mixtures, mixtures:MU,MU,..., FILE.npz with the array actions [A, K]"
+OUTPUTS = "simplex, simplex:PRIOR, free, residue:ALPHA, residue:ALPHA:free"
+ACTIONS = "binary, binary_augmented, either:PRIOR, mixtures, mixtures:MU,MU,..., FILE.npz with the array actions [A, K]"
 REWARDS = "distance, loss, accuracy, steps:ACCURACY"
 
 
@@ -143,6 +143,8 @@ def output(text: str) -> Output:
   plain: Mapping[str, Callable[[], Any]] = {"simplex": outputs.simplex, "free": outputs.free}
   if kind in plain and not parts:
     return plain[kind]()
+  if kind == "simplex" and len(parts) == 1:
+    return outputs.simplex(_number(parts[0]))
   inner = parts[1] if len(parts) == 2 else "simplex"
   if kind != "residue" or not 1 <= len(parts) <= 2 or inner not in plain:
     raise ValueError(f"it must have one of the forms {OUTPUTS}")
@@ -152,8 +154,9 @@ def output(text: str) -> Output:
 def actions(text: str) -> Output:
   """Return the labels that a policy chooses from: one of the forms in `ACTIONS`."""
   kind, _, rest = text.partition(":")
-  if text in ("binary", "binary_augmented"):
-    return outputs.actions(outputs.BINARY if text == "binary" else outputs.BINARY_AUGMENTED)
+  binary = {"binary": outputs.BINARY, "binary_augmented": outputs.BINARY_AUGMENTED}
+  if kind in binary:
+    return outputs.actions(binary[kind], _number(rest) if rest else 0.0)
   if kind == "mixtures":
     return outputs.mixtures([_number(word) for word in rest.split(",")]) if rest else outputs.mixtures()
   if not text.endswith(".npz"):
@@ -184,8 +187,9 @@ def reward(text: str) -> Reward:
 
 def widths(words: Sequence[str]) -> tuple[int, ...]:
   """Return the widths of hidden layers."""
+  words = [] if list(words) == [""] else words
   if not all(word.strip().isdecimal() and int(word) for word in words):
-    raise ValueError("it must be the widths of hidden layers, as 32 or 64,32")
+    raise ValueError("it must be the widths of hidden layers, as 32 or 64,32, or nothing for none")
   return tuple(int(word) for word in words)
 
 

@@ -66,6 +66,7 @@ _NAMED: dict[tuple[str, str], Style] = {
   ("learned", "unrolled 100"): Style("#8b2e00", _LONG, ">"),
   ("learned", "policy gradient"): Style("#cc79a7", _DASH_DOT, "*"),
   ("learned", "policy gradient, five actions"): Style("#7a3b69", _DOTTED, "p"),
+  ("learned", "hypernetwork"): Style("#56b4e9", _DASH_DOT, "d"),
 }
 # Methods that choose labels from a set: the line is the family's, colour and marker are the set's.
 _CHOOSING: dict[str, Dash] = {"greedy": _SOLID, "mixed": _DASHED, "joint_mixed": _DASH_DOT, "planner": _LONG}

@@ -99,6 +99,25 @@ def weight_gradient(policy: Policy, trace: Trace, still: Still, errors: Errors) 
   return jax.vjp(all_layers, policy.weights)[1](errors)[0]
 
 
+def module_gradient(problem: Problem, policy: Policy, steps: Steps, error: Array) -> Params:
+  """Return the gradient in the weights of a module, from that in the numbers it returned, `[T, N, m, width]`.
+
+  The module is evaluated again, step by step: what it needs for the way back is kept for one step only.
+  """
+
+  def add(total: Params, given: Any) -> tuple[Params, None]:
+    params, index, error = given  # [N, ...]
+
+    def numbers(weights: Params) -> Array:
+      current = dataclasses.replace(policy, weights=weights)
+      return jax.vmap(lambda params, index: current.numbers(still_view(problem, params), index))(params, index)
+
+    return jax.tree.map(jnp.add, total, jax.vjp(numbers, policy.weights)[1](error)[0]), None
+
+  start = jax.tree.map(jnp.zeros_like, policy.weights)
+  return jax.lax.scan(add, start, (steps.students.params, steps.lessons.index, error))[0]
+
+
 # --- Vector-Jacobian products of many steps, linearized at once and taken one after the other.
 
 

@@ -2,6 +2,10 @@
 
     grad J  ~  (1/N) sum_i sum_t  grad log pi(a_t | s_t)  sum_{tau >= t} gamma^tau (r_tau - b)
 
+where b is a constant, as in the paper, or by default the mean return of other students (leave-one-out). In groups that
+share a start and examples (common random numbers), returns differ by the actions alone, and the baseline takes away
+what the actions did not cause.
+
 Students are taught by the package's own loop, without gradients. The states they visited and the labels they were shown
 are recorded with all that passed through the network, and the probabilities of those labels are differentiated, all at
 once.
@@ -17,6 +21,7 @@ from jax.sharding import Mesh
 
 from last_jax import checks
 from last_jax.base import Array, Key, Params, Pool, Student
+from last_jax.identity import register_dataclass
 from last_jax.learners import Learner
 from last_jax.problem import Problem
 from last_jax.teachers import features as features_
@@ -33,12 +38,12 @@ class Paths(NamedTuple):
   """An episode of all students."""
 
   steps: Steps  # [T, N, ...]
-  still: Still  # Features that are not in the trace of the steps.
+  still: Still | None  # Features that are not in the trace of the steps.
   rewards: Array  # [N, T] after each step.
   start_reward: Array  # [N] of the start itself; 0 where rewards are for the whole episode.
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reinforce(Settings):
   """Settings of `train_reinforce`."""
@@ -50,23 +55,29 @@ class Reinforce(Settings):
     static=False,
   )
   horizon: int = setting(100, "Number of steps of an episode.")
-  evaluate_every: int | None = setting(
-    20,
-    "Episodes between two evaluations, by the most probable actions, on 20 students that are the same every time; the "
-    "best policy is returned. None: the last is.",
-  )
   discount: Array | float = setting(0.999, "gamma.", static=False)
   baseline: Array | float | None = setting(
     None,
-    "b, subtracted from every reward; the paper's is -0.1. None: rewards count from that of the student's start, and "
-    "the mean of the other students' returns is subtracted, which has less variance and no bias either.",
+    "b, subtracted from every reward; the paper's is -0.1. None: leave-one-out: rewards count from that of the "
+    "student's start, and the mean return of the others of its group is subtracted, which has less variance and no "
+    "bias either.",
     static=False,
+  )
+  group: int = setting(
+    1,
+    "Number of students that are taught from the same start with the same examples, and whose returns are each other's "
+    "baseline; it must divide students. 1: each has its own, and the baseline is the mean return of all others.",
   )
 
   @property
   def label_output(self) -> Output:
     """The choice among actions."""
     return self.actions
+
+  @property
+  def inseparable(self) -> int:
+    """Groups stay together: their returns are compared without collectives."""
+    return self.group
 
   def filled_in(self, problem: Problem) -> "Reinforce":
     """Return the settings with defaults that depend on the problem, checked."""
@@ -76,7 +87,10 @@ class Reinforce(Settings):
     checks.check_between("discount", self.discount, 0.0, 1.0)
     if self.baseline is not None:
       checks.check_number("baseline", self.baseline)
-    elif isinstance(self.students, int) and self.students < 2:
+    checks.check_count("group", self.group)
+    if isinstance(self.students, int) and self.students % self.group:
+      raise ValueError(f"students={self.students} cannot be divided into groups of group={self.group}")
+    if self.baseline is None and isinstance(self.students, int) and self.students < 2:
       raise ValueError("students must be at least 2 where the others' returns are the baseline: or give baseline=")
     usual = features_.BLACK_BOX if problem.target is None else features_.REINFORCE
     features = usual if self.features is None else self.features
@@ -96,10 +110,13 @@ class Reinforce(Settings):
       logs = output.log_probabilities(numbers.reshape(index.shape[0], -1), problem.truth[index], index, shown)
       return -jnp.sum(logs.reshape(numbers.shape[:3]) * returns[:, :, None]) / returns.shape[1]
 
-    # The network was evaluated while the students were taught: only the way back is left, one product per layer.
     error = jax.grad(surrogate)(steps.trace.values[-1])
-    errors = backward.through_network(policy, steps.trace, error)
-    gradient = backward.weight_gradient(policy, steps.trace, paths.still, errors)
+    if paths.still is None:
+      gradient = backward.module_gradient(problem, policy, steps, error)
+    else:
+      # The network was evaluated while the students were taught: only the way back is left, one product per layer.
+      errors = backward.through_network(policy, steps.trace, error)
+      gradient = backward.weight_gradient(policy, steps.trace, paths.still, errors)
     return gradient, students, {"loss": -jnp.mean(jnp.sum(paths.rewards, 1))}
 
   def returns(self, rewards: Array, before: Array, axis: str | None = None) -> Array:
@@ -118,16 +135,22 @@ class Reinforce(Settings):
     if self.baseline is not None:
       return sum_to_go(rewards - self.baseline)
     to_go = sum_to_go(rewards - before[:, None])
-    total, count = jnp.sum(to_go, 0, keepdims=True), rewards.shape[0]
-    if axis is not None:
+    groups = to_go.reshape(-1, self.group, to_go.shape[1]) if self.group > 1 else to_go[None]  # [groups, members, T]
+    total, count = jnp.sum(groups, 1, keepdims=True), groups.shape[1]
+    if axis is not None and self.group == 1:
       total, count = jax.lax.psum((total, count), axis)
-    others = (total - to_go) / (count - 1)
-    return to_go - others  # No bias: the others' returns do not depend on this student's actions.
+    others = (total - groups) / (count - 1)
+    return (groups - others).reshape(to_go.shape)  # No bias: others' returns do not depend on this student's actions.
 
   def teach(self, problem: Problem, policy: Policy, students: Student, keys: Key) -> tuple[Paths, Student]:
     """Teach all students for one episode; return their paths, and the students afterwards."""
     reward = self.reward
     assert reward is not None, "filled in"
+    members = None
+    if self.group > 1:
+      members = jnp.arange(keys.shape[0]) % self.group
+      # The first of each group stands for all: they continue from its state, with its examples and its measure.
+      students, keys = jax.tree.map(lambda leaf: jnp.repeat(leaf[:: self.group], self.group, 0), (students, keys))
     measure_keys = traced.split_keys(keys)[1]
 
     def measure(key: Key, params: Params) -> Array:
@@ -137,7 +160,15 @@ class Reinforce(Settings):
       return reward.measure(problem, key) if reward.every_step else lambda params: None
 
     after, steps, still = traced.teach_all(
-      problem, policy, students, keys, steps=self.horizon, batch_size=self.batch_size, probe=probe, sample=True
+      problem,
+      policy,
+      students,
+      keys,
+      steps=self.horizon,
+      batch_size=self.batch_size,
+      probe=probe,
+      sample=True,
+      members=members,
     )
     if reward.every_step:
       measured = jnp.concatenate([jax.vmap(measure)(measure_keys, students.params)[None], steps.probe])

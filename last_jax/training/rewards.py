@@ -1,6 +1,7 @@
 """Aims of training: a student's error after each step, or how well it did in the end.
 
-Unrolling minimises a smooth measure (`distance`, `loss`); policy gradient maximises rewards made of any of them.
+Unrolling minimises a smooth measure (`distance`, `loss`), policy gradient maximises rewards made of any of them, and
+evolution strategies maximise the score of the whole episode.
 Measures without a target are taken on the problem's test pool.
 """
 
@@ -81,7 +82,7 @@ class Distance(_Smooth):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ValidationLoss(_Smooth):
-  """The learner's loss on some validation examples, drawn for every student and episode."""
+  """The learner's loss on validation examples: all or, of more than `size`, that many for every student and episode."""
 
   size: int = dataclasses.field(metadata=STATIC)
 
@@ -89,9 +90,9 @@ class ValidationLoss(_Smooth):
     """Always possible."""
 
   def measure(self, problem: Problem, key: Key | None) -> Callable[[Params], Array]:
-    """The mean loss on some examples; without a key, on all."""
+    """The mean loss on at most `size` examples; without a key, on all."""
     x, y = _validation(problem)
-    if key is not None:
+    if key is not None and self.size < x.shape[0]:
       index = jax.random.randint(key, (self.size,), 0, x.shape[0])
       x, y = x[index], y[index]
     return lambda params: problem.learner.mean_loss(params, x, y)
@@ -155,8 +156,11 @@ def distance() -> Distance:
   return Distance()
 
 
-def loss(size: int = 20) -> ValidationLoss:
-  """Minus the learner's loss after every step, on `size` random validation examples."""
+def loss(size: int = 1000) -> ValidationLoss:
+  """Minus the learner's loss after every step, on all validation examples or, if there are more, on `size` random ones.
+
+  Few examples mislead: with 20, a policy learns to overfit them, and its students end worse than by SGD.
+  """
   checks.check_count("size", size)
   return ValidationLoss(size)
 

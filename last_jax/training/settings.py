@@ -1,8 +1,9 @@
 """Settings of training, each spelled once: fields of a dataclass with its default and its meaning.
 
-`train_unrolled` takes the fields of `unrolled.Unrolled` as keywords, `train_reinforce` those of `reinforce.Reinforce`;
-the command's flags are made from the same fields. A settings object is also the method: its `episode` computes the
-gradient. It is a pytree whose numbers are leaves, so that they can be swept without compiling again.
+`train_unrolled` takes the fields of `unrolled.Unrolled` as keywords, `train_reinforce` those of `reinforce.Reinforce`,
+`train_evolution` those of `evolution.Evolution`; the command's flags are made from the same fields. A settings object
+is also the method: its `episode` computes the gradient. It is a pytree whose numbers are leaves, so that
+they can be swept without compiling again.
 """
 
 import dataclasses
@@ -24,6 +25,8 @@ from last_jax.training.rewards import Reward
 T = TypeVar("T", bound="Settings")
 
 LEARNING_RATE = 1e-3
+EVALUATE_EVERY = 20
+HIDDEN = (128, 128)
 
 
 def setting(default: Any, meaning: str, *, static: bool = True) -> Any:
@@ -33,7 +36,7 @@ def setting(default: Any, meaning: str, *, static: bool = True) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-  """The settings that both methods share."""
+  """The settings that all methods share."""
 
   horizon: int = setting(20, "Number of steps of an episode.")
   batch_size: int = setting(1, "Number of examples shown in a step.")
@@ -45,15 +48,20 @@ class Settings:
   features: Sequence[str] | None = setting(
     None, "Inputs of the network, of x, label, prediction, params, target and, with actions, progress."
   )
-  hidden: Sequence[int] = setting((128, 128), "Widths of the network's hidden layers.")
+  hidden: Sequence[int] = setting(HIDDEN, "Widths of the network's hidden layers; none: linear in its inputs.")
+  policy: Any = setting(
+    None,
+    "A Flax module in place of the network: from the features by name, `x [m, ...]`, `label [m, K]`, `params [P]`, to "
+    "numbers `[m, K]` or, with actions, `[m, A]`.",
+  )
   standardize: bool = setting(True, "Whether features are shifted and scaled to the same size.")
   learning_rate: Array | float | None = setting(None, f"Adam's learning rate, {LEARNING_RATE:g}.", static=False)
   weight_decay: Array | float | None = setting(None, "Weight decay, added to Adam's gradient.", static=False)
   optimizer: optax.GradientTransformation | None = setting(None, "Any optax transformation, in place of Adam.")
   evaluate_every: int | None = setting(
     None,
-    "Episodes between two evaluations on 20 students that are the same every time; the best policy is returned. None: "
-    "the last is.",
+    "Episodes between two evaluations, on 20 students that are the same every time and by the most probable actions; "
+    f"the best policy is returned. 0: the last is. None: {EVALUATE_EVERY}, but 0 for unrolling with a target.",
   )
   evaluation_steps: int = setting(300, "Number of steps of an evaluation.")
 
@@ -68,8 +76,9 @@ class Settings:
     """Return the settings with defaults that depend on the problem, checked."""
     for name in ("horizon", "batch_size", "students", "evaluation_steps"):
       checks.check_count(name, getattr(self, name))
-    if self.evaluate_every is not None:
-      checks.check_count("evaluate_every", self.evaluate_every)
+    evaluate_every = EVALUATE_EVERY if self.evaluate_every is None else self.evaluate_every
+    if evaluate_every != 0:
+      checks.check_count("evaluate_every", evaluate_every)
     reset = 1.0 if self.reset is None else self.reset
     checks.check_between("reset", reset, 0.0, 1.0)
     if reset > 0 and round(float(reset) * self.students) == 0:
@@ -79,6 +88,8 @@ class Settings:
     hidden = tuple(self.hidden)
     for width in hidden:
       checks.check_count("hidden", width)
+    if self.policy is not None and hidden != HIDDEN:
+      raise ValueError("hidden belongs to the built-in network: give either it or policy, which has its own layers")
     if self.optimizer is not None:
       self._check_optimizer()
     else:
@@ -93,7 +104,9 @@ class Settings:
     names = features_.check_features(
       self.features, actions=is_choice(self.label_output), omniscient=problem.target is not None
     )
-    return dataclasses.replace(self, reset=reset, reward=reward, features=names, hidden=hidden)
+    return dataclasses.replace(
+      self, reset=reset, reward=reward, features=names, hidden=hidden, evaluate_every=evaluate_every
+    )
 
   def _check_optimizer(self) -> None:
     if not (hasattr(self.optimizer, "init") and hasattr(self.optimizer, "update")):
@@ -108,6 +121,11 @@ class Settings:
     assert self.reset is not None, "filled in"
     return round(float(self.reset) * self.students)
 
+  @property
+  def inseparable(self) -> int:
+    """Number of consecutive students that must be on one device."""
+    return 1
+
   def build_optimizer(self) -> optax.GradientTransformation:
     """Return the optimizer of the policy's weights."""
     if self.optimizer is not None:
@@ -117,15 +135,20 @@ class Settings:
     # Weight decay as a part of the gradient, which is what "Adam with weight decay" meant to the paper; not AdamW.
     return optax.chain(optax.add_decayed_weights(decay), optax.adam(rate, 0.9, 0.999))
 
+  def carry(self, policy: Policy, student: Student) -> Any:
+    """Return what is carried from episode to episode of a student that starts now: its `params` are its own."""
+    del policy
+    return student
+
   def episode(
-    self, problem: Problem, policy: Policy, students: Student, keys: Key, axis: str | None = None
-  ) -> tuple[Params, Student, dict[str, Any]]:
+    self, problem: Problem, policy: Policy, students: Any, keys: Key, axis: str | None = None
+  ) -> tuple[Params, Any, dict[str, Any]]:
     """Teach all students for one episode.
 
     Args:
       problem: what is taught; rewards without a target are measured on its test pool.
       policy: the teacher.
-      students: with a leading [students] axis.
+      students: as `carry` returns them, with a leading [students] axis.
       keys: `[students]`.
       axis: where these are only a share of the students, the mesh axis along which the others are. Gradient and loss
         are means over this share; the caller averages them.

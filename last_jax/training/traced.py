@@ -2,7 +2,7 @@
 
 Nothing here is differentiated: `backward.py` finds gradients from the trace. What does not depend on the students is
 computed for all steps at once: proposals, random numbers, and the share of such features in the first layer, which is
-linear in its inputs.
+linear in its inputs. Of a network that is a module of the user's own, only the numbers that it returned are traced.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from last_jax.teachers.policy import Policy, still_view
 class Trace(NamedTuple):
   """What passed through the network."""
 
-  inputs: Inputs  # [..., m, own], [..., shared] the features that depend on the student.
+  inputs: Inputs | None  # [..., m, own], [..., shared] the features that depend on the student; None for modules.
   values: tuple[Array, ...]  # By layer, [..., m, width], what it returned; the last are the network's numbers.
 
 
@@ -56,18 +56,33 @@ class _TracedLabels:
   noise: Array | None  # [m, A] where labels are chosen at random.
 
   def __call__(self, view: View, index: Array) -> tuple[Array, Trace]:
-    policy, truth = self.policy, view.truth[index]
+    policy = self.policy
     inputs = policy.inputs(view, index, moving_features(policy))
     first, *later = policy.network().layers()
     values = [first(self.weights, inputs) + self.still]
     for layer in later:
       values.append(layer(self.weights, values[-1]))
-    if self.noise is None:
-      labels = policy.output.labels(view.learner, values[-1], truth, index, None)
-    else:
-      output: Any = policy.output
-      labels = output.choose(values[-1], truth, index, self.noise)
-    return labels, Trace(inputs, tuple(values))
+    return _make_labels(policy, view, index, values[-1], self.noise), Trace(inputs, tuple(values))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _ModuleLabels:
+  """The same of a policy whose network is a module."""
+
+  policy: Policy
+  noise: Array | None  # [m, A]
+
+  def __call__(self, view: View, index: Array) -> tuple[Array, Trace]:
+    numbers = self.policy.numbers(view, index)
+    return _make_labels(self.policy, view, index, numbers, self.noise), Trace(None, (numbers,))
+
+
+def _make_labels(policy: Policy, view: View, index: Array, numbers: Array, noise: Array | None) -> Array:
+  output: Any = policy.output
+  if noise is None:
+    return output.labels(view.learner, numbers, view.truth[index], index, None)
+  return output.choose(numbers, view.truth[index], index, noise)
 
 
 def moving_features(policy: Policy) -> tuple[str, ...]:
@@ -93,7 +108,8 @@ def teach_all(
   batch_size: int,
   probe: Callable[[Key], Callable[[Params], Any]] | None = None,
   sample: bool = False,
-) -> tuple[Student, Steps, Still]:
+  members: Array | None = None,
+) -> tuple[Student, Steps, Still | None]:
   """Teach all students for one episode.
 
   Args:
@@ -105,28 +121,37 @@ def teach_all(
     batch_size: m.
     probe: from the key of a student's measure to a function of its parameters.
     sample: whether actions are drawn by their probabilities.
+    members: `[N]`, where students share a key, a number that tells them apart: their actions are drawn independently.
 
   Returns:
-    The students after the episode, all steps, and the features that are not in their trace.
+    The students after the episode, all steps, and the features that are not in their trace (None for modules).
   """
   lesson_keys, measure_keys = split_keys(keys)
   index, step_keys = jax.vmap(lambda key: loop.draw(key, steps, batch_size, problem), out_axes=1)(lesson_keys)
-  still = _observe_still(problem, policy, jax.tree.map(lambda leaf: leaf[0], students.params), index)
-  network = policy.network()
-  weights = network.restrict(policy.weights, still.moving, bias=False)
   noise = None
   if sample:
     output: Any = policy.output
-    noise = jax.vmap(jax.vmap(lambda key: output.noise(key, (batch_size, network.width), problem.truth.dtype)))(
-      step_keys
-    )
+    shape = (batch_size, output.width(policy.num_outputs))
+    if members is not None:
+      step_keys = jax.vmap(jax.vmap(jax.random.fold_in), (0, None))(step_keys, members)
+    noise = jax.vmap(jax.vmap(lambda key: output.noise(key, shape, problem.truth.dtype)))(step_keys)
+  still, fixed = None, None
+  if policy.module is None:
+    still = _observe_still(problem, policy, jax.tree.map(lambda leaf: leaf[0], students.params), index)
+    network = policy.network()
+    weights = network.restrict(policy.weights, still.moving, bias=False)
+    # Of all steps in one product.
+    fixed = network.layers()[0](network.restrict(policy.weights, still.columns, bias=True), still.inputs)
+
+  def labels_of(fixed: Array | None, noise: Array | None) -> Any:
+    return _ModuleLabels(policy, noise) if fixed is None else _TracedLabels(policy, weights, fixed, noise)
 
   def teach(student: Student, key: Key, measure_key: Key, given: Any) -> tuple[Student, Steps]:
     measure = (lambda params: None) if probe is None else probe(measure_key)
 
     def body(student: Student, given: Any) -> tuple[Student, Steps]:
-      index, still, noise = given
-      teacher = compose("policy", _TracedLabels(policy, weights, still, noise), needs_target=policy.needs_target)
+      index, fixed, noise = given
+      teacher = compose("policy", labels_of(fixed, noise), needs_target=policy.needs_target)
       # No feature depends on the number of the step, and its random numbers are drawn.
       state = State(student, None, jnp.zeros((), int), key, None)
       state, info = loop.iterate(state, problem, teacher, index)
@@ -134,8 +159,6 @@ def teach_all(
 
     return jax.lax.scan(body, student, given)
 
-  # Of all steps in one product.
-  fixed = network.layers()[0](network.restrict(policy.weights, still.columns, bias=True), still.inputs)
   given = (index, fixed, noise)
   students, taken = jax.vmap(teach, (0, 0, 0, 1), (0, 1))(students, lesson_keys, measure_keys, given)
   return students, taken, still

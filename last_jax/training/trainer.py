@@ -1,9 +1,9 @@
-"""The training loop of both methods: students, episodes, the policy's optimizer, the best policy so far.
+"""The training loop of all methods: students, episodes, the policy's optimizer, the best policy so far.
 
 In an *episode* the current policy teaches all students and then takes one step of its optimizer along the gradient that
-the method computes (`unrolled.py`, `reinforce.py`). Training is a pure function of a `TrainingState`: it can be cut
-between any two calls of `advance`, resumed to the same bits, jitted, and vmapped over seeds. With a mesh the students
-are sharded over devices; the policy is replicated, and its gradient is averaged once an episode.
+the method computes (`unrolled.py`, `reinforce.py`, `evolution.py`). Training is a pure function of a `TrainingState`:
+it can be cut between any two calls of `advance`, resumed to the same bits, jitted, and vmapped over seeds. With a mesh
+the students are sharded over devices; the policy is replicated, and its gradient is averaged once an episode.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class TrainingState(NamedTuple):
 
   policy: Policy
   opt_state: Any
-  students: Student  # With a leading [students] axis.
+  students: Any  # What the method carries of each, with a leading [students] axis: the student, unless it needs more.
   key: Key
   episode: Array  # [] number of episodes taken.
   best: Policy  # What training returns: the best of the policies that were evaluated, or else the last.
@@ -68,6 +68,7 @@ class Trainer:
       policy_key,
       problem,
       self._init_students(measure_key, _NUM_MEASURED).params,
+      module=method.policy,
       output=method.label_output,
       features=method.features,
       hidden=method.hidden,
@@ -76,7 +77,7 @@ class Trainer:
     state = TrainingState(
       policy=policy,
       opt_state=method.build_optimizer().init(policy.weights),
-      students=self._init_students(students_key, method.students),
+      students=self._begin(policy, students_key),
       key=key,
       episode=jnp.zeros((), jnp.uint32),
       best=policy,
@@ -87,7 +88,7 @@ class Trainer:
   def advance(self, state: TrainingState, episodes: int) -> tuple[TrainingState, Log]:
     """Take some episodes and then, if the method evaluates, an evaluation."""
     state, metrics = jax.lax.scan(lambda state, _: self._episode(state), state, length=episodes)
-    if self.method.evaluate_every is None:
+    if not self.method.evaluate_every:
       return self._place(state._replace(best=state.policy)), Log(**metrics, score=None)
     score = self.evaluate(state)
     # Until a score is finite, the last policy is the best known.
@@ -134,17 +135,17 @@ class Trainer:
     next_state = state._replace(
       policy=dataclasses.replace(state.policy, weights=weights),
       opt_state=opt_state,
-      students=self._reset(students, reset_key, start_key),
+      students=self._reset(state.policy, students, reset_key, start_key),
       episode=state.episode + 1,
     )
     return next_state, metrics
 
-  def _teach(self, policy: Policy, students: Student, keys: Key) -> tuple[Params, Student, dict[str, Any]]:
+  def _teach(self, policy: Policy, students: Any, keys: Key) -> tuple[Params, Any, dict[str, Any]]:
     """Take an episode of all students, on all devices."""
     if self.mesh is None:
       return self.method.episode(self.problem, policy, students, keys)
 
-    def teach_share(method: Settings, problem: Problem, policy: Policy, students: Student, keys: Key) -> Any:
+    def teach_share(method: Settings, problem: Problem, policy: Policy, students: Any, keys: Key) -> Any:
       gradient, students, metrics = method.episode(problem, policy, students, keys, devices.STUDENTS)
       gradient, metrics = jax.lax.pmean((gradient, metrics), devices.STUDENTS)
       return gradient, students, metrics
@@ -161,15 +162,18 @@ class Trainer:
     where: Any = {name: sharded if name == "students" else replicated for name in TrainingState._fields}
     return TrainingState(**jax.lax.with_sharding_constraint(state._asdict(), where))
 
-  def _reset(self, students: Student, reset_key: Key, start_key: Key) -> Student:
+  def _reset(self, policy: Policy, students: Any, reset_key: Key, start_key: Key) -> Any:
     """Start a random share of the students again, and all that diverged."""
     count = self.method.students
     order = jax.random.permutation(reset_key, count)
-    chosen = (order < self.method.num_reset) | ~jax.vmap(_is_finite)(students.params)
-    fresh = self._init_students(start_key, count)
+    chosen = (order < self.method.num_reset) | ~jax.vmap(_is_finite)(students)
+    fresh = self._begin(policy, start_key)
     return jax.tree.map(
       lambda new, old: jnp.where(chosen.reshape(-1, *[1] * (new.ndim - 1)), new, old), fresh, students
     )
+
+  def _begin(self, policy: Policy, key: Key) -> Any:
+    return jax.vmap(lambda student: self.method.carry(policy, student))(self._init_students(key, self.method.students))
 
   def _init_students(self, key: Key, count: int) -> Student:
     return jax.vmap(lambda k: self.problem.learner.start(self.init_fn(k)))(jax.random.split(key, count))
@@ -179,7 +183,7 @@ def _is_finite(tree: Any) -> Array:
   return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
 
 
-def _mean_distance(problem: Problem, students: Student) -> Array | None:
+def _mean_distance(problem: Problem, students: Any) -> Array | None:
   if problem.target is None:
     return None
   return jnp.mean(jax.vmap(lambda params: distances.distance(params, problem.target))(students.params))
@@ -195,10 +199,10 @@ def make_trainer(
   init_fn: Callable[[Key], Params] | None = None,
   mesh: Mesh | None = None,
 ) -> Trainer:
-  """Return the trainer of `train_unrolled` or `train_reinforce`, for training in pieces.
+  """Return the trainer of `train_unrolled`, `train_reinforce` or `train_evolution`, for training in pieces.
 
   Args:
-    method: settings, `Unrolled(...)` or `Reinforce(...)`.
+    method: settings, `Unrolled(...)`, `Reinforce(...)` or `Evolution(...)`.
 
   The rest is as for `train_unrolled`.
   """
@@ -211,8 +215,11 @@ def make_trainer(
     init_fn = as_pure_function("init_fn", init_fn, ("key",))
     checks.check_params(learner, jax.eval_shape(init_fn, jax.random.key(0)), "init_fn(key)")
   method = method.filled_in(problem)
-  if mesh is not None and method.students % mesh.size:
-    raise ValueError(f"students={method.students} cannot be split evenly over the {mesh.size} devices of the mesh")
+  if mesh is not None and method.students % (mesh.size * method.inseparable):
+    whole = f", in whole groups of {method.inseparable}" if method.inseparable > 1 else ""
+    raise ValueError(
+      f"students={method.students} cannot be split evenly over the {mesh.size} devices of the mesh{whole}"
+    )
   return Trainer(problem, init_fn, method, mesh)
 
 

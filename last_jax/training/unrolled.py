@@ -3,8 +3,8 @@
     minimise over theta   sum over k = 1..K of  decay^(K - k) ||w^k - w*||^2
 
 Students are taught by the loop's own iteration; the gradient is found from the trace that it leaves (`backward.py`) or,
-in segments, by JAX through the same loop. In the black box the learner's loss on a batch of validation examples
-replaces the distance.
+in segments or where the network is a module of the user's own, by JAX through the same loop. In the black box the
+learner's loss on validation examples replaces the distance.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from last_jax import checks
 from last_jax.base import Array, Key, Params, Pool, Student
+from last_jax.identity import register_dataclass
 from last_jax.learners import Learner
 from last_jax.problem import Problem
 from last_jax.teachers import features as features_
@@ -30,7 +31,7 @@ from last_jax.training.settings import Settings, from_keywords, setting
 from last_jax.training.trainer import Log, make_trainer, teach_episode, train
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unrolled(Settings):
   """Settings of `train_unrolled`."""
@@ -80,6 +81,8 @@ class Unrolled(Settings):
     if reset is None and isinstance(self.students, int) and self.students > 0:
       reset = 0.2 if round(0.2 * self.students) else 1 / self.students
     settings = dataclasses.replace(self, reset=reset, output=output, features=features, weight_decay=weight_decay)
+    if self.evaluate_every is None and not black_box:  # The objective itself shows how well the policy teaches.
+      settings = dataclasses.replace(settings, evaluate_every=0)
     return Settings.filled_in(settings, problem)
 
   def episode(
@@ -87,7 +90,7 @@ class Unrolled(Settings):
   ) -> tuple[Params, Student, dict[str, Any]]:
     """Return the gradient of the objective's mean over students, the students after the episode, and the loss."""
     del axis  # A student's objective is its own.
-    if self.segment is not None and self.segment < self.horizon:
+    if policy.module is not None or (self.segment is not None and self.segment < self.horizon):
       return self._plain_episode(problem, policy, students, keys)
     reward = self.reward
     assert reward is not None, "filled in"
@@ -103,6 +106,7 @@ class Unrolled(Settings):
     errors, slopes = jax.vmap(measure, (0, 1), 1)(traced.split_keys(keys)[1], visited)  # [T, N], [T, N, ...]
     factors = self.decay ** jnp.arange(self.horizon - 1, -1, -1) / errors.shape[1]  # [T]
     slopes = jax.tree.map(lambda leaf: leaf * factors.reshape(-1, *[1] * (leaf.ndim - 1)), slopes)
+    assert still is not None, "of the built-in network"
     in_layers = backward.through_students(problem, policy, steps, still, slopes)
     gradient = backward.weight_gradient(policy, steps.trace, still, in_layers)
     return gradient, after, {"loss": jnp.sum(factors[:, None] * errors)}
@@ -110,7 +114,7 @@ class Unrolled(Settings):
   def _plain_episode(
     self, problem: Problem, policy: Policy, students: Student, keys: Key
   ) -> tuple[Params, Student, dict[str, Any]]:
-    """`episode`, differentiated by JAX: a trace of all steps would need the memory that segments save."""
+    """`episode`, differentiated by JAX: for any network, and without the trace whose memory segments save."""
 
     def mean_objective(weights: Params) -> tuple[Array, Student]:
       current = dataclasses.replace(policy, weights=weights)

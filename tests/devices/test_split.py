@@ -38,7 +38,7 @@ def on_one(tmp_path_factory):
 def test_results_do_not_depend_on_devices_and_processes(tmp_path, on_one, devices, processes):
   found = run(tmp_path / "results.npz", devices, processes)
   assert found.keys() == on_one.keys()
-  for method in ("greedy", "solver", "unrolled", "reinforce"):
+  for method in ("greedy", "solver", "unrolled", "reinforce", "evolution"):
     assert any(f"['{method}']" in name for name in found)
   for name, expected in on_one.items():  # Sums may be taken in another order.
     np.testing.assert_allclose(found[name], expected, rtol=2e-4, atol=1e-5, err_msg=name)

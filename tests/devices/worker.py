@@ -43,6 +43,7 @@ def trained(mesh):
   methods = {
     "unrolled": (last.train_unrolled, {}),
     "reinforce": (last.train_reinforce, {"actions": last.outputs.BINARY, "evaluate_every": 2, "evaluation_steps": 3}),
+    "evolution": (last.train_evolution, {"persistent": True, "reset": 0.5, "evaluate_every": 0}),
   }
   for name, (train, more) in methods.items():
     policy, log = train(jax.random.key(2), learner, pool, **settings, **more)

@@ -113,16 +113,16 @@ def test_the_command_that_tries_the_teacher_of_a_regression_works(tmp_path, caps
 
 
 def test_flags_have_the_defaults_and_the_help_of_the_settings():
-  """Each setting has a flag; both methods' defaults are the library's, without a second spelling."""
+  """Each setting has a flag; all methods' defaults are the library's, without a second spelling."""
   values = train_teacher.make_flags()
   others = {
     "hidden": "teacher_hidden",
     "learning_rate": "teacher_learning_rate",
     "weight_decay": "teacher_weight_decay",
   }
-  without = {"optimizer", "evaluate_every"}
-  shared, methods = {}, {"unroll": last.training.Unrolled, "reinforce": last.training.Reinforce}
-  for method in methods.values():
+  without = {"optimizer", "policy", "evaluate_every"}
+  shared = {}
+  for method in (last.training.Unrolled, last.training.Reinforce, last.training.Evolution):
     for field in dataclasses.fields(method):
       shared.setdefault(field.name, []).append(field)
   for name, fields in shared.items():
@@ -146,6 +146,7 @@ def test_flags_have_the_defaults_and_the_help_of_the_settings():
     ("--method=reinforce",),
     ("--method=reinforce", "--view=black_box", "--reward=steps:0.8", "--actions=mixtures:0.5,1"),
     ("--view=black_box", "--output=residue:0.5:free", "--validation=test"),
+    ("--method=evolution", "--persistent", "--teacher_hidden=", "--output=simplex:2", "--reset=0.5"),
     pytest.param(
       ("--learner=mlp", "--hidden=4", "--output=free", "--segment=2", "--x64", "--start_near=0"),
       marks=pytest.mark.slow,
@@ -157,7 +158,8 @@ def test_methods_and_views(tmp_path, flags):
   assert {path.name for path in tmp_path.iterdir()} == FILES
   lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
   assert ("distance" in lines[0]) == ("--view=black_box" not in flags)
-  assert ("score" in lines[0]) == ("--method=reinforce" in flags or "--view=black_box" in flags)
+  kept = {"--method=reinforce", "--method=evolution", "--view=black_box"}
+  assert ("score" in lines[0]) == (not kept.isdisjoint(flags))
   policy = last.load_policy(tmp_path / "policy.npz")
   assert policy.needs_target == ("--view=black_box" not in flags)
 

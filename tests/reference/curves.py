@@ -297,14 +297,14 @@ TRAINED: dict[str, Callable[[Any], Arrays]] = {
   "unrolled-least_squares": lambda dtype: _trained(_unrolled, "least_squares", 1, dtype),
   "unrolled-mlp": lambda dtype: _trained(lambda k, s: _unrolled(k, s, segment=2), "mlp", 1, dtype),
   "unrolled-logistic-black_box": lambda dtype: _trained(
-    lambda k, s: _unrolled(k, s, target=False), "logistic", 1, dtype
+    lambda k, s: _unrolled(k, s, target=False, reward=last.rewards.loss(20), evaluate_every=0), "logistic", 1, dtype
   ),
   "reinforce-softmax_2": lambda dtype: _trained(_reinforced, "softmax_2", 3, dtype),
   "reinforce-softmax_2-baseline": lambda dtype: _trained(
     lambda k, s: _reinforced(k, s, baseline=-0.1, batch_size=2), "softmax_2", 1, dtype
   ),
   "reinforce-softmax_2-black_box": lambda dtype: _trained(
-    lambda k, s: _reinforced(k, s, target=False), "softmax_2", 1, dtype
+    lambda k, s: _reinforced(k, s, target=False, reward=last.rewards.loss(20)), "softmax_2", 1, dtype
   ),
 }
 

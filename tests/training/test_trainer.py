@@ -28,10 +28,13 @@ def task():
 def make(method, task, init_scale=0.3, **settings):
   learner, pool, target = task
   settings = {"horizon": 4, "students": 5, "hidden": (8,)} | settings
-  if method == "reinforce":
-    chosen = training.Reinforce(**{"actions": last.outputs.BINARY} | settings)
-  else:
-    chosen = training.Unrolled(**settings)
+  kinds = {
+    "unroll": training.Unrolled,
+    "reinforce": lambda **given: training.Reinforce(**{"actions": last.outputs.BINARY} | given),
+    "evolution": training.Evolution,
+    "persistent": lambda **given: training.Evolution(persistent=True, **given),
+  }
+  chosen = kinds[method](**settings)
   return training.make_trainer(chosen, learner, pool, target=target, init_fn=training.near(target, init_scale))
 
 
@@ -57,22 +60,23 @@ def assert_same(one, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["unroll", "reinforce"])
+@pytest.mark.parametrize("method", ["unroll", "reinforce", "evolution"])
 def test_in_pieces_or_at_once(task, method):
-  trainer = make(method, task, evaluate_every=None)
+  trainer = make(method, task, evaluate_every=0)
   begin = start(trainer, KEY)
   whole, logs = advance(trainer, begin, 6)
   pieces, _ = advance(trainer, begin, 2, 2, 2)
   assert int(whole.episode) == 6
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole.policy, pieces.policy)
   assert_same(whole.best, whole.policy)  # Without evaluation the last policy is the best.
-  settings = {"horizon": 4, "students": 5, "hidden": (8,), "evaluate_every": None, "episodes": 6}
+  settings = {"horizon": 4, "students": 5, "hidden": (8,), "evaluate_every": 0, "episodes": 6}
   learner, pool, target = task
   settings |= {"target": target, "init_fn": training.near(target, 0.3)}
   if method == "reinforce":
     policy, log = last.train_reinforce(KEY, learner, pool, actions=last.outputs.BINARY, **settings)
   else:
-    policy, log = last.train_unrolled(KEY, learner, pool, **settings)
+    train = last.train_unrolled if method == "unroll" else last.train_evolution
+    policy, log = train(KEY, learner, pool, **settings)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), policy, whole.policy)
   np.testing.assert_allclose(log.loss, logs[0].loss, rtol=1e-4)
 
@@ -265,6 +269,7 @@ def test_settings_of_adam_are_refused_beside_another_optimizer(task, method, set
     (last.train_reinforce, {"discuont": 0.9}, r"train_reinforce\(\) got .* 'discuont': did you mean discount\?"),
     (last.train_reinforce, {"segment": 3}, r"train_reinforce\(\) got an unexpected keyword argument 'segment'"),
     (last.train_reinforce, {}, r"train_reinforce\(\) needs actions"),
+    (last.train_evolution, {"sigma": 0.1}, r"train_evolution\(\) got an unexpected keyword argument 'sigma'"),
   ],
 )
 def test_a_misspelt_setting_is_an_error_of_the_function_that_was_called(task, train, settings, message):
@@ -295,8 +300,9 @@ def test_evaluations_that_are_never_finite_return_the_last_policy(rate):
 
 class TestCheckpoints:
   @pytest.mark.slow
-  def test_everything_comes_back(self, task, tmp_path):
-    trainer = make("reinforce", task, evaluate_every=1, evaluation_steps=5)
+  @pytest.mark.parametrize("method", ["reinforce", "persistent"])
+  def test_everything_comes_back(self, task, tmp_path, method):
+    trainer = make(method, task, evaluate_every=1, evaluation_steps=5)
     begin = start(trainer, KEY)
     state, _ = advance(trainer, begin, 3)
     checkpoints = Checkpoints(tmp_path / "here", "mine")
