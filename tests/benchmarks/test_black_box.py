@@ -50,7 +50,7 @@ def test_a_teacher_is_what_teach_does():
 @pytest.mark.slow
 def test_the_reachable_distance_is_what_labels_can_change():
   """The Newton point is reached as far as labels reach, and the common part of all classes stays."""
-  found = black_box.paper(1e-3, range(2), ["Newton point, free"], None, students=1, steps=40)
-  newton = found["Newton point, free, no damping"]
+  found = black_box.paper(1e-3, range(2), ["Newton point of the pool"], None, students=1, steps=40)
+  newton = found["Newton point of the pool, free"]
   assert np.all(newton["reachable"] < 0.2 * found[black_box.SGD]["reachable"])
   assert np.all(newton["distance"] > 0.1)
