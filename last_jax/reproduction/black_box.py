@@ -88,7 +88,8 @@ def run_black_box(size: Size, tell: Tell) -> Outcome:
 
 _FEW = (
   "No label changes about 0.24 of the starting distance of 0.34, which hides what the policy learns. In a trial with "
-  "300 episodes (4 seeds), students were 0.4 points more accurate than those of SGD, and level in distance: 0.988 ± 0.009."
+  "300 episodes (4 seeds), students were 0.4 points more accurate than those of SGD, and level in distance: "
+  "0.988 ± 0.009."
 )
 _NOISE = (
   "In batches of 20 a trajectory is hundreds of decisions, of which each moves the student by a twentieth of a step: "
