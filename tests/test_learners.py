@@ -45,6 +45,17 @@ def test_output_gradients_are_the_formulas_and_affine_where_said(x64, loss, grad
   assert chosen.is_affine(3) == (loss != "margin_logistic")
 
 
+@pytest.mark.parametrize("loss", ["squared_error", "sigmoid_cross_entropy", "softmax_cross_entropy"])
+def test_the_gradient_is_the_effect_of_an_equivalent_label(x64, loss):
+  """B q = u, also for labels that do not sum to one; of a loss that is not known to have it, none is stated."""
+  chosen, draw = last.losses.as_loss(loss), np.random.default_rng(2)
+  z, y = jnp.asarray(draw.normal(size=4)), jnp.asarray(2 * draw.normal(size=4))
+  gradient = chosen.output_gradient(z, y)
+  label = chosen.equivalent_label(gradient, y)
+  np.testing.assert_allclose(chosen.label_slope(z, y) @ label, gradient, atol=1e-12)
+  assert last.losses.Loss("mine", chosen.value).equivalent_label(gradient, y) is None
+
+
 SGD_SETTINGS = [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}]
 
 

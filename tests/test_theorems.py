@@ -67,16 +67,19 @@ def test_labels_realise_the_wanted_step_in_single_precision(kind, name):
   assert np.all(result.certificate.miss < 1e-5 * (1 + np.max(result.distance)))
 
 
+@pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("kind", ["least_squares", "logistic"])
-def test_theorem_1_scales_the_gradient_by_the_distance(x64, kind):
+def test_theorem_1_scales_the_gradient_by_the_distance(x64, kind, unit):
   """The step that was taken, computed without the package's labels: w - eta (c1 ||w - w*|| gradient + decay)."""
   learner, pool, target = make_task(kind, weight_decay=0.0)
-  result = teach(learner, TEACHERS["theorem_1"], pool, target, students=2, steps=5, probe=lambda params: params)
+  teacher = last.teachers.theorem_1(0.2, unit_gradient=unit)
+  result = teach(learner, teacher, pool, target, students=2, steps=5, probe=lambda params: params)
   for student in range(2):
     for t in range(5):
       before, after = (problems.flatten(params_at(result, student, s)) for s in (t, t + 1))
       gradient = gradient_of(learner, params_at(result, student, t), pool, result.lessons.index[student, t])
       factor = 0.2 * np.linalg.norm(before - problems.flatten(target))
+      factor /= np.linalg.norm(gradient) if unit else 1.0
       np.testing.assert_allclose(after, before - 0.3 * factor * gradient, atol=1e-12)
 
 

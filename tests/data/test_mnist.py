@@ -249,3 +249,12 @@ class TestRandomFeatures:
       data.random_features(np.ones((2, 3), np.int64), 2)
     with pytest.raises(ValueError, match=r"images must have shape \[n, ...\], but their shape is \(3,\)"):
       data.random_features(np.ones(3), 2)
+
+
+def test_centred_pixels_are_between_minus_one_and_one(shipped):
+  """With the same projections, features differ by the sum of each column: (2 p - 1) A = 2 p A - 1 A."""
+  plain, centred = (data.mnist((3, 5), centred=value) for value in (False, True))
+  np.testing.assert_array_equal(plain.train.y, centred.train.y)
+  shift = 2 * np.asarray(plain.train.x) - np.asarray(centred.train.x)
+  np.testing.assert_allclose(shift, np.broadcast_to(shift[:1], shift.shape), atol=1e-3)
+  assert np.abs(shift[0]).max() > 1
