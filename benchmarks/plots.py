@@ -1,5 +1,6 @@
 """Scaling as pictures: a PNG file for each job along an axis."""
 
+import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -168,9 +169,9 @@ def _lines(measurements: Sequence[Measurement]) -> list[_Line]:
     name = measured.ours.name
     color = _COLORS[names.index(name) % len(_COLORS)]
     shown = [(name, {"color": color, "linestyle": "-", "marker": "o"}, measured.ours)]
-    for against in measured.against:
+    for against, marker in zip(measured.against, itertools.cycle("xsD^v"), strict=False):
       label = f"{name}, {against.kind}" if len(names) > 1 else against.kind
-      shown.append((label, {"color": color, "linestyle": ":", "marker": "x"}, against.timing))
+      shown.append((label, {"color": color, "linestyle": ":", "marker": marker}, against.timing))
     for label, look, timing in shown:
       line = lines.setdefault((name, label), _Line(label, look, [], []))
       line.sizes.append(measured.size)
