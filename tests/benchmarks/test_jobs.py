@@ -68,7 +68,7 @@ def test_a_lesson_is_compared_with_an_empty_call():
 @needs_torch
 def test_targets():
   aims = {kind: target.factor for kind, target in JOBS["greedy"].targets.items()}
-  assert aims == {PER_STUDENT: 800.0, BATCHED: 5.0, C_LOOP: 0.33}
+  assert aims == {PER_STUDENT: 800.0, BATCHED: 10.0, C_LOOP: 0.8}
   assert {(other.strategy, other.target.factor, other.target.slower) for other in JOBS["greedy"].beside} == {
     ("sgd", 1.3, True),
     ("imt", 20.0, False),
