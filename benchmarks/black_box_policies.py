@@ -28,11 +28,6 @@ import last_jax as last
 from last_jax import fitting, outputs, rewards, training
 from last_jax.reproduction.black_box import Hypernetwork
 
-_SEEDS = flags.DEFINE_integer("seeds", 10, "Teachers trained by each method.", 2)
-_FIRST = flags.DEFINE_integer("first_seed", 0, "The first seed.", 0)
-_METHODS = flags.DEFINE_list("methods", None, "Only methods whose names contain one of these words.")
-_OUT = flags.DEFINE_string("json", None, "Where to write all figures.")
-
 STUDENTS, STEPS, BATCH = 20, 300, 20
 METRICS = ("distance", "reachable", "excess loss", "accuracy")
 
@@ -202,18 +197,28 @@ def compare(
   return rows
 
 
+def define_flags() -> None:
+  """Define the command's flags; not on import, for those of other commands have the same names."""
+  flags.DEFINE_integer("seeds", 10, "Teachers trained by each method.", 2)
+  flags.DEFINE_integer("first_seed", 0, "The first seed.", 0)
+  flags.DEFINE_list("methods", None, "Only methods whose names contain one of these words.")
+  flags.DEFINE_string("json", None, "Where to write all figures.")
+
+
 def main(_: list[str]) -> None:
   """Measure and print."""
-  words = _METHODS.value
+  given = flags.FLAGS
+  words = given.methods
   chosen = [method for method in methods() if not words or any(word in method.name for word in words)]
   if not chosen:
     raise app.UsageError(f"--methods: none of {', '.join(method.name for method in methods())}")
-  rows = compare(chosen, range(_FIRST.value, _FIRST.value + _SEEDS.value), lambda text: print(text, flush=True))
+  rows = compare(chosen, range(given.first_seed, given.first_seed + given.seeds), lambda text: print(text, flush=True))
   print("\n".join(["", *table(rows)]))
-  if _OUT.value:
+  if given.json:
     figures = {name: {metric: list(values) for metric, values in found.items()} for name, found in rows.items()}
-    pathlib.Path(_OUT.value).write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    pathlib.Path(given.json).write_text(json.dumps(figures, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
+  define_flags()
   app.run(main)

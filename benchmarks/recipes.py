@@ -25,15 +25,6 @@ import last_jax as last
 from benchmarks import pools
 from last_jax import constraints, targets, teachers
 
-_DATA = flags.DEFINE_enum("data", "digits", ["digits", "mnist"], "scikit-learn's digits, or MNIST (5,000 images).")
-_NETWORK = flags.DEFINE_enum("network", "mlp", ["mlp", "cnn"], "One hidden layer of 64, or two convolutions.")
-_MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of the student's SGD, heavy ball.", 0.0, 0.99)
-_RATE = flags.DEFINE_float("learning_rate", 0.1, "Of the student's SGD, times 1 - momentum.", 0.0)
-_BATCH = flags.DEFINE_integer("batch_size", 8, "Examples in a step.", 1)
-_SEEDS = flags.DEFINE_integer("seeds", 20, "Students.", 2)
-_FIT = flags.DEFINE_integer("fit_steps", 3000, "Steps of SGD (batch 32) that the trained networks take.", 1)
-_MNIST = flags.DEFINE_string("mnist_folder", None, "The four IDX files; needed for --data=mnist.")
-_OUT = flags.DEFINE_string("json", None, "Where to write all figures.")
 _AT = (30, 100, 300)  # Steps at which accuracy is compared.
 _EVALUATED = 200  # Examples whose outputs are a target.
 
@@ -151,17 +142,37 @@ def table(accuracies: dict[str, np.ndarray]) -> list[str]:
   return rows
 
 
+def define_flags() -> None:
+  """Define the command's flags; not on import, for those of other commands have the same names."""
+  flags.DEFINE_enum("data", "digits", ["digits", "mnist"], "scikit-learn's digits, or MNIST (5,000 images).")
+  flags.DEFINE_enum("network", "mlp", ["mlp", "cnn"], "One hidden layer of 64, or two convolutions.")
+  flags.DEFINE_float("momentum", 0.0, "Of the student's SGD, heavy ball.", 0.0, 0.99)
+  flags.DEFINE_float("learning_rate", 0.1, "Of the student's SGD, times 1 - momentum.", 0.0)
+  flags.DEFINE_integer("batch_size", 8, "Examples in a step.", 1)
+  flags.DEFINE_integer("seeds", 20, "Students.", 2)
+  flags.DEFINE_integer("fit_steps", 3000, "Steps of SGD (batch 32) that the trained networks take.", 1)
+  flags.DEFINE_string("mnist_folder", None, "The four IDX files; needed for --data=mnist.")
+  flags.DEFINE_string("json", None, "Where to write all figures.")
+
+
 def main(_: list[str]) -> None:
   """Measure and print."""
-  pool, test = pools.load(_DATA.value, _NETWORK.value, _MNIST.value)
-  settings: Any = {"rate": _RATE.value, "momentum": _MOMENTUM.value, "batch": _BATCH.value, "seeds": _SEEDS.value}
-  accuracies = compare(_NETWORK.value, pool, test, **settings, fit=_FIT.value)
+  given = flags.FLAGS
+  pool, test = pools.load(given.data, given.network, given.mnist_folder)
+  settings: Any = {
+    "rate": given.learning_rate,
+    "momentum": given.momentum,
+    "batch": given.batch_size,
+    "seeds": given.seeds,
+  }
+  accuracies = compare(given.network, pool, test, **settings, fit=given.fit_steps)
   print("\n".join(table(accuracies)))
-  if _OUT.value:
+  if given.json:
     found = {name: values.tolist() for name, values in accuracies.items()}
-    content = {"data": _DATA.value, "network": _NETWORK.value, "steps": _AT, **settings, "accuracy": found}
-    pathlib.Path(_OUT.value).write_text(json.dumps(content), encoding="utf-8")
+    content = {"data": given.data, "network": given.network, "steps": _AT, **settings, "accuracy": found}
+    pathlib.Path(given.json).write_text(json.dumps(content), encoding="utf-8")
 
 
 if __name__ == "__main__":
+  define_flags()
   app.run(main)

@@ -277,7 +277,7 @@ class TestResuming:
   ("flags", "message"),
   [
     (("--method=walk",), "method"),
-    (("--output=cube",), "--output=cube: it must have one of the forms simplex, free"),
+    (("--output=cube",), "--output=cube: it must have one of the forms simplex, simplex:PRIOR, free"),
     (("--output=residue:x",), "'x' is not a number"),
     (("--method=reinforce", "--actions=many"), "--actions=many: it must have one of the forms binary"),
     (("--method=reinforce", "--actions=none.npz"), "none.npz"),
