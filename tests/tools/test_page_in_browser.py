@@ -380,6 +380,6 @@ class TestDrawing:
 
   def test_a_link_of_a_claim_leads_to_its_figure(self, opened):
     view = opened(1400, reduced_motion="reduce")
-    view.locator(".claims a[href='#figure-moons']").click()
+    view.locator(".claims a[href='#figure-moons']").first.click()
     wait_until(view, "Math.abs(document.getElementById('figure-moons').getBoundingClientRect().top) < 300")
     wait_until(view, "document.getElementById('figure-moons-0').dataset.drawn === 'true'")
