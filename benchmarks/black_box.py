@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.stats
 from absl import app, flags
 from jax.tree_util import Partial
 
 import last_jax as last
 from benchmarks import pools
 from last_jax import constraints, targets, teachers, training
+from last_jax.tools.statistics import mean_interval
 
 SGD = "SGD on the pool's labels"
 NOISE = 0.6
@@ -35,7 +35,7 @@ Teachers = dict[str, last.Teacher]
 
 def interval(values: np.ndarray) -> tuple[float, float]:
   """Return the mean and half the width of its interval."""
-  half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+  half = mean_interval(values).half_width
   return float(values.mean()), float(half)
 
 

@@ -20,13 +20,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.stats
 from absl import app, flags
 from flax import linen as nn
 
 import last_jax as last
 from last_jax import fitting, outputs, rewards, training
 from last_jax.reproduction.black_box import Hypernetwork
+from last_jax.tools.statistics import mean_interval
 
 STUDENTS, STEPS, BATCH = 20, 300, 20
 METRICS = ("distance", "reachable", "excess loss", "accuracy")
@@ -168,7 +168,7 @@ def gains(found: Mapping[str, np.ndarray], sgd: Mapping[str, np.ndarray]) -> dic
 
 def interval(values: np.ndarray) -> tuple[float, float, float]:
   """Return the mean and the 95 % interval."""
-  half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+  half = mean_interval(values).half_width
   return float(values.mean()), float(values.mean() - half), float(values.mean() + half)
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from absl import app, flags
 from flax import linen as nn
 from jax.tree_util import Partial
@@ -24,6 +23,7 @@ from jax.tree_util import Partial
 import last_jax as last
 from benchmarks import pools
 from last_jax import constraints, targets, teachers
+from last_jax.tools.statistics import mean_interval
 
 _AT = (30, 100, 300)  # Steps at which accuracy is compared.
 _EVALUATED = 200  # Examples whose outputs are a target.
@@ -135,7 +135,7 @@ def table(accuracies: dict[str, np.ndarray]) -> list[str]:
     cells = []
     for place in range(len(_AT)):
       gains = values[:, place] - accuracies[SGD][:, place]
-      half = scipy.stats.t.ppf(0.975, len(gains) - 1) * gains.std(ddof=1) / len(gains) ** 0.5
+      half = mean_interval(gains).half_width
       shown = f"{values[:, place].mean():.3f}"
       cells.append(shown if name == SGD else f"{shown} ({gains.mean():+.3f} ± {half:.3f})")
     rows.append(f"| {name} | " + " | ".join(cells) + " |")
