@@ -27,7 +27,9 @@ def test_a_recipe_is_what_teach_does(monkeypatch):
   chosen = [recipe for recipe in recipes.RECIPES if recipe.name in (recipes.SGD, "other start, outputs, simplex")]
   assert len(chosen) == 2
   monkeypatch.setattr(recipes, "RECIPES", chosen)
-  found = recipes.compare("mlp", pool, test, rate=0.1, momentum=0.5, batch=3, seeds=2, fit=5)
+  found = recipes.compare("mlp", pool, test, rate=0.1, momenta=[0.0, 0.5], batch=3, seeds=2, fit=5)
+  assert found.keys() == {0.0, 0.5}
+  found = found[0.5]
   assert found.keys() == {recipe.name for recipe in chosen}
   keys = jax.random.split(jax.random.key(1), 5)
   learner = last.learners.mlp((16, 64, 10), learning_rate=0.05, momentum=0.5)
