@@ -92,14 +92,38 @@ class Loss(identity.Structural):
     """Return B = du/dy, `[K], [K] -> [K, K]`."""
     return jax.jacfwd(self.output_gradient, argnums=1)(outputs, label)
 
-  def equivalent_label(self, gradient: Array, label: Array) -> Array | None:
-    """Return q with B q = u, where that is known without solving for it: `[..., K], [..., K] -> [..., K]`, or None.
+  def gradient_rows(self, num_outputs: int) -> np.ndarray:
+    """Return vectors `[R, K]` whose sum, each times the entry of u in its place, is u, for all gradients u.
 
-    What labels do then follows from B alone, and u, their effect at `label`, is no direction of its own.
+    The unit vectors, R = K. Gradients of softmax sum to zero: R = K - 1, the differences from the last unit vector.
     """
+    rows = np.eye(num_outputs)
+    return rows if self is not softmax_cross_entropy or num_outputs == 1 else rows[:-1] - rows[-1:]
+
+  def between_labels(self, products: Array, slopes: Array) -> Array:
+    """Return products of labels, Bᵀ P B, from those of `gradient_rows`, P: `[n, R, n, R] -> [n, K, n, K]`.
+
+    Args:
+      products: P, symmetric: of every row of the gradient of every example with each other.
+      slopes: B, `[n, K, K]`.
+    """
+    number, count = products.shape[:2]
     if self.isotropic == "everywhere":  # B = -I.
-      return -gradient
-    return label if self is softmax_cross_entropy else None  # u is linear in the label: it has no constant.
+      return products
+    if self is not softmax_cross_entropy or slopes.shape[1] == 1:
+      return jnp.einsum("irc,irjd->icjd", slopes, jnp.einsum("irjs,jsd->irjd", products, slopes))
+    # Columns of B are p - e_c, the last of them p less the last unit vector, and the others that less a row.
+    shares = slopes[:, :count, count]
+    own = jnp.einsum("irjs,js->irj", products, shares)
+    both = jnp.einsum("irj,ir->ij", own, shares)
+    edge = (0, 1)
+    across = jnp.pad(own, ((0, 0), edge, (0, 0)))
+    return (
+      jnp.pad(products, ((0, 0), edge, (0, 0), edge))
+      - across[:, :, :, None]
+      - across.transpose(2, 0, 1)[:, None]
+      + both[:, None, :, None]
+    ).reshape(number, count + 1, number, count + 1)
 
   def curvature_root(self, outputs: Array, label: Array) -> Array:
     """Return a matrix A with Aᵀ A the Hessian in the outputs, `[K], [K] -> [R, K]`.

@@ -50,28 +50,21 @@ def check(apply_fn, params, x, roads=None):
   x2 = jax.tree.map(lambda value: value[: number - 1][::-1], x)
   left = jacobian(apply_fn, params, x)
   right = [leaf[: number - 1][::-1] for leaf in left]
+  u = normal(7, *left[0].shape[:2])
 
   @jax.jit
-  def everything(params, x, x2):
+  def everything(params, x, x2, u):
     first, second = (kernels.factored_gradients(apply_fn, params, batch) for batch in (x, x2))
-    return first.inner_products(), first.inner_products(second), first.own_inner_products()
+    norms = kernels.squared_gradient_norms(apply_fn, params, x, u)
+    return first.inner_products(), first.inner_products(second), first.own_inner_products(), norms
 
-  own, mixed, blocks = everything(params, x, x2)
+  own, mixed, blocks, norms = everything(params, x, x2, u)
   close(own, kernel_of(left, left), tolerance)
   close(mixed, kernel_of(left, right), tolerance)
   close(blocks, np.einsum("iris->irs", kernel_of(left, left)), tolerance)
+  close(norms, sum(np.square(np.einsum("irp,ir->ip", leaf, u)).sum(1) for leaf in left), tolerance)
   if roads is not None:
     assert kernels.tangent_roads(apply_fn, params, x) == roads
-
-
-def check_norms(apply_fn, params, x, _):
-  whole = jacobian(apply_fn, params, x)
-  u = normal(7, *whole[0].shape[:2])
-  expected = sum(np.square(np.einsum("irp,ir->ip", leaf, u)).sum(1) for leaf in whole)
-  tolerance = 1e-10 if jax.config.jax_enable_x64 else 1e-5
-  close(
-    jax.jit(lambda params, x: kernels.squared_gradient_norms(apply_fn, params, x, u))(params, x), expected, tolerance
-  )
 
 
 QUICK = {
@@ -89,22 +82,15 @@ def test_kernel_in_float64(name, x64):
   check(*CASES[name]())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+  "name",
+  [
+    name if name in ("fully_connected", "convolution_groups") else pytest.param(name, marks=pytest.mark.slow)
+    for name in CASES
+  ],
+)
 def test_kernel_in_float32(name):
   check(*CASES[name]())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_norms_in_float32(name):
-  check_norms(*CASES[name]())
-
-
-@pytest.mark.parametrize("name", ["fully_connected", "convolution_groups"])
-def test_quickly_in_float32(name):
-  check(*CASES[name]())
-  check_norms(*CASES[name]())
 
 
 def test_equinox():
@@ -185,7 +171,6 @@ def test_a_few_rows_at_a_time(name, monkeypatch, x64):
 def test_a_few_gradients_at_a_time(name, room, monkeypatch, x64):
   monkeypatch.setattr(remainder, "FORMED", room)
   check(*CASES[name]()[:3])
-  check_norms(*CASES[name]())
 
 
 @pytest.mark.parametrize(

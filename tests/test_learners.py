@@ -45,15 +45,33 @@ def test_output_gradients_are_the_formulas_and_affine_where_said(x64, loss, grad
   assert chosen.is_affine(3) == (loss != "margin_logistic")
 
 
+@pytest.mark.parametrize("outputs", [1, 2, 5])
 @pytest.mark.parametrize("loss", ["squared_error", "sigmoid_cross_entropy", "softmax_cross_entropy"])
-def test_the_gradient_is_the_effect_of_an_equivalent_label(x64, loss):
-  """B q = u, also for labels that do not sum to one; of a loss that is not known to have it, none is stated."""
+def test_gradients_are_made_of_their_rows(x64, loss, outputs):
+  """Also for labels that do not sum to one."""
   chosen, draw = last.losses.as_loss(loss), np.random.default_rng(2)
-  z, y = jnp.asarray(draw.normal(size=4)), jnp.asarray(2 * draw.normal(size=4))
-  gradient = chosen.output_gradient(z, y)
-  label = chosen.equivalent_label(gradient, y)
-  np.testing.assert_allclose(chosen.label_slope(z, y) @ label, gradient, atol=1e-12)
-  assert last.losses.Loss("mine", chosen.value).equivalent_label(gradient, y) is None
+  rows = chosen.gradient_rows(outputs)
+  assert len(rows) == outputs - (loss == "softmax_cross_entropy" and outputs > 1)
+  z, y = jnp.asarray(draw.normal(size=outputs)), jnp.asarray(2 * draw.normal(size=outputs))
+  gradient = np.asarray(chosen.output_gradient(z, y))
+  np.testing.assert_allclose(gradient[: len(rows)] @ rows, gradient, atol=1e-14)
+  np.testing.assert_array_equal(last.losses.Loss("mine", chosen.value).gradient_rows(outputs), np.eye(outputs))
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "sigmoid_cross_entropy", "softmax_cross_entropy", "mine"])
+def test_products_of_labels_are_those_of_the_gradients_that_they_cause(x64, loss):
+  """For B of every loss, P from a random Jacobian: Bᵀ J Jᵀ B."""
+  draw, number, outputs = np.random.default_rng(3), 3, 4
+  # Not affine, and no structure to use.
+  own = last.losses.Loss("mine", lambda z, y: jnp.sum(jnp.tanh(z) * y) + jnp.sum(z) ** 2 * y[0])
+  chosen = own if loss == "mine" else last.losses.as_loss(loss)
+  z, y = (jnp.asarray(draw.normal(size=(number, outputs))) for _ in range(2))
+  slopes = jax.vmap(chosen.label_slope)(z, y)
+  jacobian = draw.normal(size=(number, outputs, 20))
+  rows = np.einsum("rk,nkp->nrp", chosen.gradient_rows(outputs), jacobian)
+  found = chosen.between_labels(jnp.einsum("irp,jsp->irjs", rows, rows), slopes)
+  columns = np.einsum("nkc,nkp->ncp", slopes, jacobian)
+  np.testing.assert_allclose(found, np.einsum("icp,jdp->icjd", columns, columns), atol=1e-10)
 
 
 SGD_SETTINGS = [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}]

@@ -171,14 +171,16 @@ def factored_gradients(
     apply_fn: `(params, x [n, ...]) -> outputs [n, ...]`, K for each example; each row a function of its own example.
     params: a pytree of arrays; those that are not floating point are constants.
     x: arrays [n, ...].
-    cotangents: [n, R, K], gradients of R combinations of the outputs; by default of the K outputs themselves.
+    cotangents: R combinations of the outputs, [R, K], or [n, R, K] where they differ between examples; by default the K
+      outputs themselves.
     weights: factors of the leaves in inner products: a pytree like `params`, or a prefix of it, with scalars or arrays
       of the leaf's shape.
   """
   leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(params)]
   examples = [jnp.asarray(value) for value in jax.tree.leaves(x)]
   number = examples[0].shape[0]
-  found = plan(apply_fn, jax.tree.unflatten(jax.tree.structure(params), leaves), x, _rows(number, cotangents))
+  count = None if cotangents is None else number * cotangents.shape[-2]
+  found = plan(apply_fn, jax.tree.unflatten(jax.tree.structure(params), leaves), x, count)
   chosen = {place.path: place for part in found.parts for place, _ in part.places}
   factor_of = leaf_weights(weights, params, leaves)
   size, dtype = found.closed.out_avals[0].size, found.closed.out_avals[0].dtype
@@ -202,7 +204,7 @@ def factored_gradients(
     }
     return inputs, errors, [value.reshape(value.shape[0], -1) for value in formed]
 
-  inputs, errors, formed = jax.vmap(one, in_axes=(0, None if cotangents is None else 0))(examples, rows)
+  inputs, errors, formed = jax.vmap(one, in_axes=(0, None if rows.ndim == 2 else 0))(examples, rows)
   layers = []
   for part in found.parts:
     parts = tuple(
@@ -229,10 +231,6 @@ def factored_gradients(
       jax.tree.structure(params), tuple(found.remainder),
     )  # fmt: skip
   return Gradients(tuple(layers), tuple(small), rest)
-
-
-def _rows(number: int, cotangents: Array | None) -> int | None:
-  return None if cotangents is None else number * cotangents.shape[1]
 
 
 def leaf_weights(weights: Any, params: Params, leaves: list[Array]) -> list[Array | None]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from last_jax import distances
 from last_jax.base import Array, Key, Params, Student
@@ -178,6 +179,12 @@ def _expand_by_columns(target: Target, step: Step) -> Quadratic:
   columns = jax.tree.map(lambda leaf: leaf.reshape(rows * width, *leaf.shape[3:]), columns)
   matrix, linear_term = along(target.local(learner, after), columns)
   return Quadratic(step.at, matrix.reshape(step.at.shape * 2), (linear_term / scale).reshape(step.at.shape), scale)
+
+
+def gradient_rows(step: Step) -> Array:
+  """Return the rows `[T R, T K]` of which the loss's gradient in the outputs of an example is made, with T tokens."""
+  rows = step.learner.loss.gradient_rows(step.at.shape[1])
+  return jnp.asarray(np.kron(np.eye(step.at.shape[0] // step.x.shape[0]), rows), step.gradients.dtype)
 
 
 def push(learner: Learner, params: Params, x: Array, tangent: Params) -> Array:

@@ -14,7 +14,7 @@ from last_jax.learners import Learner
 from last_jax.models import wide
 from last_jax.problem import Problem
 from last_jax.quadratic import Quadratic, power_of_two
-from last_jax.targets.base import Local, Step, along, sum_of_squares
+from last_jax.targets.base import Local, Step, along, gradient_rows, sum_of_squares
 
 
 class OfOutputs:
@@ -53,16 +53,18 @@ class OfOutputs:
     moved = distances.difference(drift, student.params)
     reached, shift = jax.jvp(lambda params: learner.apply(params, self.x), (current,), (moved,))
     before = losses.rows(reached + shift)  # [e, K], after a step without a gradient.
-    shown = factored_gradients(learner.apply, current, step.x)
+    shown = factored_gradients(learner.apply, current, step.x, cotangents=gradient_rows(step))
     evaluated = factored_gradients(learner.apply, current, self.x)
-    response = shown.inner_products(evaluated).reshape(*step.at.shape, *before.shape)
+    response = shown.inner_products(evaluated).reshape(step.at.shape[0], -1, *before.shape)  # [n, R, e, K]
+    count = response.shape[1]
     # Sizes are taken out before they are squared; powers of two round nothing.
     pace = rate / step.at.shape[0]
     length = power_of_two(response)
     scale = power_of_two(jnp.asarray(pace * length))
     share, response = pace * length / scale, response / length
-    after = -pace * length * jnp.einsum("jl,jlek->ek", step.gradients, response)
-    columns = -share * jnp.einsum("jlc,jlek->jcek", step.slopes, response).reshape(step.at.size, *before.shape)
+    after = -pace * length * jnp.einsum("jr,jrek->ek", step.gradients[:, :count], response)
+    columns = -share * jnp.einsum("jrc,jrek->jcek", step.slopes[:, :count], response)
+    columns = columns.reshape(step.at.size, *before.shape)
     matrix, linear_term = along(self.local(learner, before).moved(after), columns)
     return Quadratic(step.at, matrix.reshape(step.at.shape * 2), (linear_term / scale).reshape(step.at.shape), scale)
 

@@ -14,7 +14,17 @@ from last_jax.linear import Geometry
 from last_jax.models import wide
 from last_jax.problem import Problem
 from last_jax.quadratic import Quadratic, power_of_two
-from last_jax.targets.base import Local, PerStep, Step, by_products, choose_road, push, squares, sum_of_squares
+from last_jax.targets.base import (
+  Local,
+  PerStep,
+  Step,
+  by_products,
+  choose_road,
+  gradient_rows,
+  push,
+  squares,
+  sum_of_squares,
+)
 
 
 @jax.tree_util.register_dataclass
@@ -85,40 +95,24 @@ class ToParams:
     reach = push(learner, student.params, step.x, error).reshape(step.at.shape)
     if choose_road(self.road, step) == "products":
       return by_products(step, rate / step.at.shape[0], reach, self.layer_weights)
-    # Inner products of the gradients that belong to the columns of B and, unless it is a sum of them, to u.
-    known = learner.loss.equivalent_label(step.gradients, step.at)
-    rows = jnp.swapaxes(step.slopes, 1, 2)  # [n, K, K]
-    if known is None:
-      rows = jnp.concatenate([rows, step.gradients[:, None]], 1)
+    rows = gradient_rows(step)
     found = factored_gradients(
-      learner.apply, wide(student.params), step.x, cotangents=_by_example(rows, step), weights=self.layer_weights
+      learner.apply, wide(student.params), step.x, cotangents=rows, weights=self.layer_weights
     ).inner_products()
-    (number, width), count = step.at.shape, rows.shape[1]
+    number, width = step.at.shape
+    count = rows.shape[0] * width // rows.shape[1]
     products = found.reshape(number, count, number, count)
     # Sizes are taken out before they are squared; powers of two round nothing. The largest product is a square.
     pace = rate / number
-    length = power_of_two(jnp.sqrt(jax.lax.stop_gradient(jnp.einsum("icic->ic", products))))
+    length = power_of_two(jnp.sqrt(jax.lax.stop_gradient(jnp.einsum("irir->ir", products))))
     scale = power_of_two(jnp.asarray(pace * length))
-    share = pace * length / scale
-    matrix = share**2 * (products[:, :width, :, :width] / length**2)
-    # Bᵀ J M (w+ - w*) / length, after the step with labels `at`.
-    if known is None:
-      moved = jnp.sum(products[:, :width, :, width] / length**2, 2)
-    else:
-      moved = Quadratic(step.at, matrix, step.at).product(known) / share**2
-    after = jnp.einsum("ioc,io->ic", step.slopes, reach) / length - pace * length * moved
-    return Quadratic(step.at, matrix, -share / scale * after, scale)
-
-
-def _by_example(rows: Array, step: Step) -> Array:
-  """Return rows `[n, R, K]` of labels as cotangents of examples, `[m, R, K]`, or `[m, T R, T K]` with T tokens each."""
-  batch, (number, count, width) = step.x.shape[0], rows.shape
-  tokens = number // batch
-  if tokens == 1:
-    return rows
-  blocks = rows.reshape(batch, tokens, count, width)
-  eye = jnp.eye(tokens, dtype=rows.dtype)
-  return jnp.einsum("btrk,ts->btrsk", blocks, eye).reshape(batch, tokens * count, tokens * width)
+    share, products = pace * length / scale, products / length**2
+    matrix = share**2 * learner.loss.between_labels(products, step.slopes)
+    # Rows of J M (w+ - w*) / length, after the step with labels `at`.
+    moved = jnp.einsum("irjs,js->ir", products, step.gradients[:, :count])
+    after = (reach.reshape(-1, rows.shape[1]) @ rows.T).reshape(number, count) / length - pace * length * moved
+    line = jnp.einsum("irc,ir->ic", step.slopes[:, :count], after)
+    return Quadratic(step.at, matrix, -share / scale * line, scale)
 
 
 def params(
