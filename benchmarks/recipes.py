@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 from flax import linen as nn
@@ -26,6 +25,7 @@ from last_jax import constraints, targets, teachers
 from last_jax.tools.statistics import mean_interval
 
 _AT = (30, 100, 300)  # Steps at which accuracy is compared.
+_PIECE = 10  # Steps in a call.
 _EVALUATED = 200  # Examples whose outputs are a target.
 
 
@@ -109,38 +109,39 @@ def compare(
   trainer = make_learner(network, pool.x, 0.1, None)
   evaluated = pool.x[:_EVALUATED]
 
-  @jax.jit
   def trained(key: jax.Array, start: Any) -> Any:
     settings: Any = {"steps": fit, "batch_size": 32, "record_every": fit, "metrics": ()}
     return last.teach(key, trainer, teachers.sgd(), pool, init=start, **settings).params
 
-  def taught(recipe: Recipe, momentum: float) -> Callable[..., jax.Array]:
-    learner = make_learner(network, pool.x, rate * (1 - momentum), momentum or None)
+  def taught(recipe: Recipe, momentum: float, key: jax.Array, start: Any, same: Any, other: Any) -> list[float]:
+    # Momentum is data, also where it is zero, and pieces of one length are one program: each recipe compiles once.
+    learner = make_learner(network, pool.x, rate * (1 - momentum), momentum)
+    teacher, target = recipe.make(same, other, learner.apply, evaluated)
+    problem = last.Problem(learner, pool, target=target)
+    state, accuracy = last.init(key, problem, teacher, start), []
+    for step in range(_PIECE, _AT[-1] + 1, _PIECE):
+      state, _ = last.run(state, problem, teacher, steps=_PIECE, batch_size=batch, record_every=_PIECE, metrics=())
+      if step in _AT:
+        accuracy.append(float(measure(learner, state.params, test)))
+    return accuracy
 
-    @jax.jit
-    def run(key: jax.Array, start: Any, same: Any, other: Any) -> jax.Array:
-      teacher, target = recipe.make(same, other, learner.apply, evaluated)
-      problem = last.Problem(learner, pool, target=target, test=test)
-      state, accuracy = last.init(key, problem, teacher, start), []
-      for steps in np.diff(_AT, prepend=0).tolist():  # Evaluated where it is shown: a CNN's test is not cheap.
-        settings: Any = {"steps": steps, "batch_size": batch, "record_every": steps, "metrics": ("accuracy",)}
-        state, records = last.run(state, problem, teacher, **settings)
-        accuracy.append(jnp.asarray(records.accuracy)[-1])
-      return jnp.stack(accuracy)
-
-    return run
-
-  runs = {(momentum, recipe.name): taught(recipe, momentum) for momentum in momenta for recipe in RECIPES}
-  accuracies: dict[tuple[float, str], list[Any]] = {which: [] for which in runs}
+  accuracies: dict[float, dict[str, list[Any]]] = {
+    momentum: {recipe.name: [] for recipe in RECIPES} for momentum in momenta
+  }
   for seed in range(seeds):
     keys = jax.random.split(jax.random.key(seed), 5)
     start, another = trainer.init(keys[0]), trainer.init(keys[1])
     same, other = trained(keys[2], start), trained(keys[3], another)
-    for which, run in runs.items():
-      accuracies[which].append(np.asarray(run(keys[4], start, same, other)))
-  return {
-    momentum: {recipe.name: np.stack(accuracies[momentum, recipe.name]) for recipe in RECIPES} for momentum in momenta
-  }
+    for momentum in momenta:
+      for recipe in RECIPES:
+        accuracies[momentum][recipe.name].append(taught(recipe, momentum, keys[4], start, same, other))
+  return jax.tree.map(np.array, accuracies, is_leaf=lambda each: isinstance(each, list))
+
+
+@jax.jit
+def measure(learner: last.learners.Learner, params: Any, test: last.Pool) -> jax.Array:
+  """Return the accuracy on test examples, `[]`."""
+  return learner.accuracy(params, test.x, learner.encode(test.x, test.y))
 
 
 def table(accuracies: dict[str, np.ndarray]) -> list[str]:
