@@ -18,9 +18,10 @@ from last_jax.base import Array, Certificate
 from last_jax.quadratic import BatchProjection, Quadratic, safe_divide
 
 _ROUNDS = 40  # One is enough except for ill-conditioned problems.
-_STEPS_PER_ROUND = 60  # At least; up to the number of unknowns, for then they take as long as a Newton step.
+_STEPS_PER_ROUND = 60  # Where there is a matrix up to the number of unknowns: they then take as long as a Newton step.
 _NEWTON_STEPS = 4  # Tried at the end of a round.
 _SHARES = tuple(0.5**power for power in range(12))  # Of a Newton step.
+_LARGEST_TRACE = 64  # Units of rounding: in proportion to thousands of numbers, it would displace the minimiser.
 _STALLED = 3  # Rounds without progress after which rounding is taken to be reached.
 
 
@@ -71,7 +72,7 @@ def _normalise(quadratic: Quadratic, start: Array) -> tuple[Quadratic, Callable[
   at = quadratic.at
   largest = quadratics.largest_curvature(quadratic)
   bound = jax.lax.stop_gradient(jnp.maximum(largest, quadratics.steepness(quadratic, start)))
-  trace = at.size * jnp.finfo(at.dtype).eps * largest
+  trace = min(at.size, _LARGEST_TRACE) * jnp.finfo(at.dtype).eps * largest
 
   def product(direction: Array) -> Array:
     return safe_divide(quadratic.product(direction) + trace * direction, bound)
@@ -151,7 +152,7 @@ def _iterate(
 
   def one_round(state: tuple[_Progress, Array, Array]) -> tuple[_Progress, Array, Array]:
     before, rounds, stalled = state
-    after = repeat(gradient_step, before, max(_STEPS_PER_ROUND, start.size))
+    after = repeat(gradient_step, before, _STEPS_PER_ROUND if matrix is None else max(_STEPS_PER_ROUND, start.size))
     if matrix is not None:
       # A branch: otherwise the compiler moves what Newton steps share out of their loop, which mostly takes no step.
       newton = functools.partial(repeat, newton_step, times=_NEWTON_STEPS + 1)
