@@ -36,21 +36,6 @@ def teach_from(distance, learner, teacher, pool, target, **settings):
   return np.asarray(result.distance)
 
 
-def test_label_factors_are_the_papers(x64):
-  draw = np.random.default_rng(0)
-  x, y = draw.normal(size=(20, 3)), draw.normal(size=20)
-  sign = np.where(draw.normal(size=20) > 0, 1.0, -1.0)
-  squares = last.learners.least_squares(3, learning_rate=0.1)
-  params = squares.init(KEY)
-  z = np.asarray(squares.apply(params, jnp.asarray(x)))[:, 0]
-  found = theory.label_factor(squares, params, jnp.asarray(x), jnp.asarray(y), jnp.asarray(sign))
-  np.testing.assert_allclose(found, (z - y) / (z - sign), rtol=1e-9)
-  margin = last.learners.logistic(3, learning_rate=0.1, form="margin")
-  found = theory.label_factor(margin, params, jnp.asarray(x), jnp.asarray(y)[:, None], jnp.asarray(sign)[:, None])
-  np.testing.assert_allclose(found, y * (1 + np.exp(sign * z)) / (sign * (1 + np.exp(y * z))), rtol=1e-9)
-  assert np.isinf(theory.label_factor(squares, params, jnp.asarray(x), jnp.asarray(y), jnp.asarray(z))).all()
-
-
 @pytest.mark.parametrize("kind", ["least_squares", "logistic"])
 def test_what_the_target_predicts_interpolates(x64, kind):
   learner, pool, target = make_task(kind, bias=True)
@@ -209,8 +194,6 @@ def test_what_the_bounds_are_not_for_is_refused():
   x = pool.x
   with pytest.raises(ValueError, match="learner must be linear and have one output"):
     theory.constants(many, last.Pool(x, np.arange(60) % 3), many.init(KEY), radius=1.0)
-  with pytest.raises(ValueError, match="learner must have one output"):
-    theory.label_factor(many, many.init(KEY), x, jnp.zeros((60, 3)), jnp.zeros((60, 3)))
   with pytest.raises(ValueError, match="radius must be a positive number"):
     theory.constants(learner, pool, target, radius=0.0)
   with pytest.raises(ValueError, match="inner_radius must be zero or a positive number"):

@@ -25,24 +25,6 @@ _SLACK = 1e-6  # A start at the radius is at the radius, whatever rounding says.
 _SIGMOID_JERK = 1 / (6 * 3**0.5)
 
 
-def label_factor(learner: Learner, params: Params, x: Array, y: Array, truth: Array) -> Array:
-  """g(y) of the paper's section 3.4, `[m]`: labels y give the gradient that the ground truth gives, times g(y).
-
-  For learners with one output, of any model. Infinite where the ground truth gives no gradient.
-
-  Args:
-    x: `[m, ...]` examples.
-    y: `[m]` or `[m, 1]` labels.
-    truth: the same, the ground truth.
-  """
-  outputs = learner.apply(params, x)
-  if outputs.shape[1] != 1:
-    raise ValueError(f"learner must have one output for labels to be numbers, but it has {outputs.shape[1]}")
-  gradient = jax.vmap(learner.loss.output_gradient)
-  ours, theirs = (gradient(outputs, jnp.reshape(label, outputs.shape))[:, 0] for label in (y, truth))
-  return jnp.where(theirs == 0, jnp.inf, safe_divide(ours, theirs))
-
-
 def interpolating_pool(learner: Learner, target: Params, x: Any) -> Pool:
   """A pool of the examples `x [n, ...]` whose labels are what w* predicts, so that w* minimises every single loss.
 
