@@ -130,14 +130,14 @@ def bound_1(constants: Constants, *, c1: Any, learning_rate: Any, distance: Any,
 
       c0 = 1 - c1 eta mu + (c1 eta L_max)^2 ,           least for c1 eta = mu / (2 L_max^2)
 
-  Notes on the paper. Its statement has L_max where its proof has L_max^2; the proof is right. The proof uses each
-  loss's own order-1 modulus mu_i, zero for most; but g does not depend on the example, so that the modulus mu of the
-  mean loss f is enough:
+  Notes on the paper (docs/errata.md). Its statement has L_max where its proof has L_max^2; the proof is right. The
+  proof uses each loss's own order-1 modulus mu_i, zero for most; but g does not depend on the example, so that the
+  modulus mu of the mean loss f is enough:
 
       <grad f(w), w - w*> >= f(w) - f(w*) + (mu / 2) ||w - w*||
 
-  Neither least squares nor logistic regression has this at w* itself, where f is flat, but both do at a distance of at
-  least `inner_radius`, with mu = inner_radius times the least eigenvalue of the Hessian. So this bounds
+  No loss has this all the way to w*, but least squares and logistic regression do at a distance of at least
+  `inner_radius`, with mu = inner_radius times the least eigenvalue of the Hessian. So this bounds
   E[||e_t||^2 1{student was outside of the inner radius at every step before t}].
 
   Students stay in the ball if c1 eta radius <= 2 / max L_i, since no step then leads away from w*.
