@@ -1,4 +1,4 @@
-"""The paper's theory, measured on a given problem: g(y), and the bounds of theorems 1 to 3."""
+"""The paper's theory on a given problem: g(y), the premise of proposition 1, the bounds of theorems 1 to 3."""
 
 from last_jax.theory.bounds import (
   Constants,
@@ -10,8 +10,9 @@ from last_jax.theory.bounds import (
   interpolating_pool,
 )
 from last_jax.theory.factors import label_factor, label_factors
+from last_jax.theory.monotonicity import Monotonicity, monotonicity
 
 __all__ = [
-  "Constants", "bound_1", "bound_2", "bound_2_refined", "bound_3", "constants", "interpolating_pool", "label_factor",
-  "label_factors",
+  "Constants", "Monotonicity", "bound_1", "bound_2", "bound_2_refined", "bound_3", "constants", "interpolating_pool",
+  "label_factor", "label_factors", "monotonicity",
 ]  # fmt: skip
