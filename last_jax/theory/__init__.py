@@ -1,4 +1,4 @@
-"""The paper's theory on a given problem: g(y), the premise of proposition 1, the bounds of theorems 1 to 3."""
+"""The paper's theory on a given problem: g(y), the premise of proposition 1, bounds, teaching sets."""
 
 from last_jax.theory.bounds import (
   Constants,
@@ -9,10 +9,11 @@ from last_jax.theory.bounds import (
   constants,
   interpolating_pool,
 )
+from last_jax.theory.dimension import TeachingSet, teaching_set
 from last_jax.theory.factors import label_factor, label_factors
 from last_jax.theory.monotonicity import Monotonicity, monotonicity
 
 __all__ = [
-  "Constants", "Monotonicity", "bound_1", "bound_2", "bound_2_refined", "bound_3", "constants", "interpolating_pool",
-  "label_factor", "label_factors", "monotonicity",
+  "Constants", "Monotonicity", "TeachingSet", "bound_1", "bound_2", "bound_2_refined", "bound_3", "constants",
+  "interpolating_pool", "label_factor", "label_factors", "monotonicity", "teaching_set",
 ]  # fmt: skip
