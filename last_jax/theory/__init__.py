@@ -6,6 +6,7 @@ from last_jax.theory.bounds import (
   bound_2,
   bound_2_refined,
   bound_3,
+  bound_3_sampled,
   constants,
   interpolating_pool,
 )
@@ -14,6 +15,6 @@ from last_jax.theory.factors import label_factor, label_factors
 from last_jax.theory.monotonicity import Monotonicity, monotonicity
 
 __all__ = [
-  "Constants", "Monotonicity", "TeachingSet", "bound_1", "bound_2", "bound_2_refined", "bound_3", "constants",
-  "interpolating_pool", "label_factor", "label_factors", "monotonicity", "teaching_set",
+  "Constants", "Monotonicity", "TeachingSet", "bound_1", "bound_2", "bound_2_refined", "bound_3", "bound_3_sampled",
+  "constants", "interpolating_pool", "label_factor", "label_factors", "monotonicity", "teaching_set",
 ]  # fmt: skip
