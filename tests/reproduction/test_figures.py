@@ -17,7 +17,7 @@ NONE = last.constraints.none()
 NAMES = {
   "lsr", "lr_half_moons", "lr_gaussian", "lr_mnist_35", "labels_half_moons", "mlp_mnist_35", "mlp_mnist_79",
   "examples_linear", "examples_mlp", "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear",
-  "theory",
+  "theory", "large_margin",
 }  # fmt: skip
 
 
