@@ -82,6 +82,7 @@ def test_the_papers_factor_is_one_over_the_number_of_outputs(x64, seed):
   assert np.trace(column_times_row / K) == pytest.approx(factor(y))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["least_squares", "softmax"])
 def test_labels_of_theorem_1_scale_all_outputs_alike(x64, kind):
   """Of a teacher that knows nothing of g: its labels realise a step."""

@@ -41,6 +41,7 @@ def test_the_truth_has_no_margin_and_smoothing_has_one_where_the_class_is_right(
   assert smoothed.psi[1] > smoothed.cosine[1]  # Wrongly: for less.
 
 
+@pytest.mark.slow
 def test_labels_with_another_sum_count_as_those_with_the_same_gradient(x64):
   draw = np.random.default_rng(1)
   learner = last.learners.softmax(3, 4, learning_rate=0.1, bias=False)

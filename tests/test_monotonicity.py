@@ -31,6 +31,7 @@ def step_matrix(x, rate):
   return np.mean([m @ m for m in maps], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constraint", [None, NONE])
 def test_extremes_are_eigenvalues_of_the_mean_step(x64, constraint):
   x = np.random.default_rng(0).normal(size=(30, 2)) @ np.diag([1.0, 0.4])
@@ -56,6 +57,7 @@ def test_a_student_that_is_nearer_can_be_farther_after_the_step(x64):
   assert found.ratio == pytest.approx(found.largest[0] / found.least[0])  # Equal distances are the strictest.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_other_losses_by_taking_the_steps(x64, dtype):
   """Noisy labels, weight decay and a bias, in NumPy, for students on the axes."""

@@ -93,6 +93,7 @@ def test_without_weight_decay_the_dimension_is_the_rank(x64, rank):
     assert unchanged(x[list(subset)]) > whole + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["least_squares", "least_squares_3"])
 def test_with_weight_decay_no_fewer_examples_have_labels_that_hold_the_target(x64, kind):
   """The least gradient at w* over all labels of each smaller set, by least squares."""
@@ -123,6 +124,7 @@ def test_known_dimensions(x64):
   assert sorted(np.asarray(found.chosen)) == [0, 2]
 
 
+@pytest.mark.slow
 def test_a_target_that_was_fitted_with_weight_decay_can_be_held(x64):
   draw = np.random.default_rng(4)
   learner = last.learners.softmax(3, 3, learning_rate=0.1, weight_decay=0.05)
