@@ -11,7 +11,7 @@ from last_jax.learner import Learner, build, check_learns_from
 
 __all__ = [
   "Learner", "check_learns_from", "from_apply", "from_equinox", "from_flax", "least_squares", "logistic", "mlp",
-  "softmax",
+  "softmax", "svm",
 ]  # fmt: skip
 
 
@@ -89,6 +89,31 @@ def softmax(
   checks.check_count("num_classes", num_classes, least=2)
   model = models.Linear(int(num_features), int(num_classes), bool(bias))
   return build(model, losses.softmax_cross_entropy, learning_rate, momentum, nesterov, weight_decay, optimizer)
+
+
+def svm(
+  num_features: int,
+  num_classes: int = 2,
+  *,
+  learning_rate: Any = None,
+  weight_decay: Any = 0.0,
+  bias: bool = True,
+  momentum: Any = None,
+  nesterov: bool = False,
+  optimizer: optax.GradientTransformation | None = None,
+) -> Learner:
+  """A linear support vector machine: hinge loss; other settings as in `least_squares`.
+
+  With two classes there is one output, and labels are -1 and +1 or any number; with more, the loss is Crammer and
+  Singer's (see `losses.hinge`). Its gradient jumps as the label changes, so that labels are searched for numerically:
+  never worse than the ground truth, but `exact=False` in their certificates, except single one-hot labels, which are
+  tried one by one. The loss has corners, at which `fit_target` does not converge: take w* from a solver for support
+  vector machines.
+  """
+  checks.check_count("num_features", num_features)
+  checks.check_count("num_classes", num_classes, least=2)
+  model = models.Linear(int(num_features), 1 if num_classes == 2 else int(num_classes), bool(bias))
+  return build(model, losses.hinge, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
 def mlp(

@@ -2,7 +2,8 @@
 
 Teaching by labels works through one vector: u(y), the gradient of the loss in the outputs z. For squared error and for
 both cross-entropies u is affine in the label, u = a + B y, which makes the greedy label a convex quadratic problem
-(see `synthesis.py`). The margin form of the logistic loss is not affine; it comes with its own exact inverse.
+(see `synthesis.py`). The margin form of the logistic loss is not affine; it comes with its own exact inverse. Nor is
+hinge loss, whose labels are searched for numerically.
 """
 
 import dataclasses
@@ -175,6 +176,18 @@ def _margin_logistic(outputs: Array, label: Array) -> Array:
   return jnp.sum(_softplus(-label * outputs))
 
 
+def _hinge(outputs: Array, label: Array) -> Array:
+  if outputs.shape[0] == 1:
+    return jnp.sum(jnp.maximum(1 - label * outputs, 0.0))
+  return jnp.max(outputs + 1 - label) - jnp.sum(label * outputs)
+
+
+def _hinge_prediction(outputs: Array) -> Array:
+  if outputs.shape[0] == 1:
+    return jnp.where(outputs < 0, -1.0, 1.0).astype(outputs.dtype)
+  return jax.nn.one_hot(jnp.argmax(outputs), outputs.shape[0], dtype=outputs.dtype)
+
+
 def _squared_error_root(outputs: Array, label: Array) -> Array:
   del label
   return jnp.eye(outputs.shape[0], dtype=outputs.dtype)
@@ -208,7 +221,15 @@ margin_logistic = Loss(
   scalar_map=margin.MARGIN_MAP,
 )
 
-_NAMED = {loss.name: loss for loss in (squared_error, sigmoid_cross_entropy, softmax_cross_entropy, margin_logistic)}
+# Of support vector machines. With one output max(0, 1 - y z), for classes -1 and +1 and labels of any size. With more,
+# Crammer and Singer's max_k (z_k + 1 - y_k) - <y, z>, for class labels max(0, 1 + the best other output - its own).
+# A label sets the margin to be kept as well as the pull, so u jumps as it changes: it is affine in pieces, not as a
+# whole. (The mean of the losses of the classes, weighted by y, would be.)
+hinge = Loss("hinge", _hinge, predict=_hinge_prediction, low=-1.0, affine=False)
+
+_NAMED = {
+  loss.name: loss for loss in (squared_error, sigmoid_cross_entropy, softmax_cross_entropy, margin_logistic, hinge)
+}
 
 
 def is_known(loss: Any) -> bool:

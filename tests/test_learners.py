@@ -263,7 +263,7 @@ def test_a_flax_module_can_be_taught():
       ValueError,
       "activation='gelu\\?' is not",
     ),
-    (lambda: last.learners.mlp((3, 2), learning_rate=0.1, loss="hinge"), ValueError, "loss 'hinge' is not known"),
+    (lambda: last.learners.mlp((3, 2), learning_rate=0.1, loss="zero_one"), ValueError, "loss 'zero_one' is not known"),
     (lambda: last.learners.from_apply(None, jnp.tanh, "squared_error"), TypeError, "init_fn must be a function"),
     (lambda: last.losses.as_loss(3), TypeError, "loss must be a name, a function"),
   ],

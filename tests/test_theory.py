@@ -36,21 +36,6 @@ def teach_from(distance, learner, teacher, pool, target, **settings):
   return np.asarray(result.distance)
 
 
-def test_label_factors_are_the_papers(x64):
-  draw = np.random.default_rng(0)
-  x, y = draw.normal(size=(20, 3)), draw.normal(size=20)
-  sign = np.where(draw.normal(size=20) > 0, 1.0, -1.0)
-  squares = last.learners.least_squares(3, learning_rate=0.1)
-  params = squares.init(KEY)
-  z = np.asarray(squares.apply(params, jnp.asarray(x)))[:, 0]
-  found = theory.label_factor(squares, params, jnp.asarray(x), jnp.asarray(y), jnp.asarray(sign))
-  np.testing.assert_allclose(found, (z - y) / (z - sign), rtol=1e-9)
-  margin = last.learners.logistic(3, learning_rate=0.1, form="margin")
-  found = theory.label_factor(margin, params, jnp.asarray(x), jnp.asarray(y)[:, None], jnp.asarray(sign)[:, None])
-  np.testing.assert_allclose(found, y * (1 + np.exp(sign * z)) / (sign * (1 + np.exp(y * z))), rtol=1e-9)
-  assert np.isinf(theory.label_factor(squares, params, jnp.asarray(x), jnp.asarray(y), jnp.asarray(z))).all()
-
-
 @pytest.mark.parametrize("kind", ["least_squares", "logistic"])
 def test_what_the_target_predicts_interpolates(x64, kind):
   learner, pool, target = make_task(kind, bias=True)
@@ -187,6 +172,35 @@ def test_theorem_3_stays_below_its_bound(x64, kind, alpha):
     np.testing.assert_array_equal(bound[1:], 0.0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["least_squares", "logistic"])
+def test_theorem_3_with_a_sampled_hessian_stays_below_its_bound_and_is_exponential(x64, kind):
+  """The pace by autodiff: students that start along the worst direction come to it, neither faster nor slower."""
+  learner, pool, _ = make_task(kind, features=3, bias=True, weight_decay=0.01)
+  pool = last.Pool(pool.x, (pool.y[:, 0] > 0.5).astype(int) if kind == "logistic" else pool.y[:, 0])
+  target, start, steps = last.fit_target(learner, pool, tolerance=1e-14), 0.05, 8
+  found = theory.constants(learner, pool, target, radius=start)
+  chosen = last.teachers.theorems.hessian_examples(30, 60)
+  bound = np.asarray(theory.bound_3_sampled(found, chosen=chosen, distance=start, steps=steps))
+  teacher = last.teachers.theorem_3(1.0, hessian_size=30)
+  distances = teach_from(start, learner, teacher, pool, target, steps=steps, batch_size=25)
+  assert np.all(distances <= bound + 1e-12)
+  assert bound[-1] < 0.05 * bound[0]
+  flat, unravel = jax.flatten_util.ravel_pytree(target)
+  truth = learner.encode(pool.x, pool.y)
+
+  def hessian(some):
+    return jax.hessian(lambda flat: learner.objective(unravel(flat), pool.x[some], truth[some]))(flat)
+
+  wrong = np.eye(flat.size) - np.linalg.solve(hessian(chosen), hessian(np.arange(60)))
+  assert bound[-1] / bound[-2] == pytest.approx(np.linalg.norm(wrong, 2), rel=1e-2)
+  slowest = np.max(np.abs(np.linalg.eigvals(wrong)))
+  assert np.median(distances[:, -1] / distances[:, -2]) == pytest.approx(slowest, rel=0.1)
+  # With all examples only the second term is left, which is that of theorem 3 or sharper: mu at w*, not in the ball.
+  whole = theory.bound_3_sampled(found, chosen=np.arange(60), distance=start, steps=3)
+  assert np.all(whole <= theory.bound_3(found, alpha=1.0, distance=start, steps=3) + 1e-15)
+
+
 def test_the_unreachable_part_is_what_its_distance_measures(x64):
   learner = last.learners.softmax(4, 3, learning_rate=0.1)
   params, target = (learner.init(jax.random.key(seed)) for seed in (1, 2))
@@ -209,8 +223,6 @@ def test_what_the_bounds_are_not_for_is_refused():
   x = pool.x
   with pytest.raises(ValueError, match="learner must be linear and have one output"):
     theory.constants(many, last.Pool(x, np.arange(60) % 3), many.init(KEY), radius=1.0)
-  with pytest.raises(ValueError, match="learner must have one output"):
-    theory.label_factor(many, many.init(KEY), x, jnp.zeros((60, 3)), jnp.zeros((60, 3)))
   with pytest.raises(ValueError, match="radius must be a positive number"):
     theory.constants(learner, pool, target, radius=0.0)
   with pytest.raises(ValueError, match="inner_radius must be zero or a positive number"):
@@ -224,6 +236,8 @@ def test_what_the_bounds_are_not_for_is_refused():
     theory.bound_2_refined(found, largest_rate=1.0, c2=0.3, **start)
   with pytest.raises(ValueError, match="alpha must lie between 0 and 1"):
     theory.bound_3(found, alpha=2.0, **start)
+  with pytest.raises(ValueError, match="Hessian of these 1 examples is singular"):
+    theory.bound_3_sampled(found, chosen=jnp.array([0]), **start)
   with pytest.raises(ValueError, match="distance must lie between 0 and 1"):
     theory.bound_3(found, alpha=0.0, distance=2.0, steps=5)
   with pytest.raises(ValueError, match="steps must be a whole number"):

@@ -103,6 +103,15 @@ class LineSearch:
 # --- Theorem 3.
 
 
+def _draw(key: Key, hessian_size: int, pool_size: int) -> Array:
+  return jax.random.choice(key, pool_size, (hessian_size,), replace=False)
+
+
+def hessian_examples(hessian_size: int, pool_size: int) -> Array:
+  """Return the examples whose Hessian at w* `theorem_3(alpha=1, hessian_size)` uses, `[hessian_size]`."""
+  return _draw(jax.random.key(_FIXED_KEY), hessian_size, pool_size)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class NewtonStep:
@@ -118,7 +127,8 @@ class NewtonStep:
       raise ValueError(f"hessian_size={self.hessian_size} examples cannot be drawn from a pool of {x.shape[0]}")
     if self.alpha < 1:
       return None
-    return self._inverse(problem.learner, problem.target, x, truth, jax.random.key(_FIXED_KEY))
+    some = None if self.hessian_size is None else hessian_examples(self.hessian_size, x.shape[0])
+    return self._inverse(problem.learner, problem.target, x, truth, some)
 
   def __call__(self, view: View, index: Array) -> Params:
     """Return w - H^-1 times the gradient of the objective."""
@@ -127,19 +137,19 @@ class NewtonStep:
       at = params
       if self.alpha > 0:
         at = jax.tree.map(lambda goal, w: self.alpha * goal + (1 - self.alpha) * w, view.target, params)
-      inverse = self._inverse(learner, at, view.x, view.truth, view.key)
+      some = None if self.hessian_size is None else _draw(view.key, self.hessian_size, view.x.shape[0])
+      inverse = self._inverse(learner, at, view.x, view.truth, some)
     flat, unravel = ravel_pytree(params)
     gradient, _ = ravel_pytree(jax.grad(learner.objective)(params, view.x, view.truth))
     return unravel(flat - inverse @ gradient)
 
-  def _inverse(self, learner: Learner, at: Params, x: Array, truth: Array, key: Key) -> Array:
-    """Return the pseudo-inverse of the objective's Hessian, `[P, P]`.
+  def _inverse(self, learner: Learner, at: Params, x: Array, truth: Array, some: Array | None) -> Array:
+    """Return the pseudo-inverse of the Hessian, `[P, P]`, of the objective on the examples `some`; None: on all.
 
     Directions without curvature, as softmax has, are left alone. Those of negative curvature, as networks have, are not
     turned around: the theorem is about a neighbourhood of w*.
     """
-    if self.hessian_size is not None:
-      some = jax.random.choice(key, x.shape[0], (self.hessian_size,), replace=False)
+    if some is not None:
       x, truth = x[some], truth[some]
     flat, unravel = ravel_pytree(at)
     values, vectors = jnp.linalg.eigh(jax.hessian(lambda w: learner.objective(unravel(w), x, truth))(flat))

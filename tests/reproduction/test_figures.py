@@ -17,7 +17,7 @@ NONE = last.constraints.none()
 NAMES = {
   "lsr", "lr_half_moons", "lr_gaussian", "lr_mnist_35", "labels_half_moons", "mlp_mnist_35", "mlp_mnist_79",
   "examples_linear", "examples_mlp", "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear",
-  "theory",
+  "theory", "large_margin",
 }  # fmt: skip
 
 
@@ -245,11 +245,18 @@ def test_figures_run_from_end_to_end(tmp_path, name):
 
 @pytest.mark.slow
 def test_theorems_hold_in_their_figure():
-  """Bounds are never exceeded, and theorem 3 is there in ten steps, at a size with a verdict."""
+  """Bounds are never exceeded, and theorem 3 is there in ten steps, at a size with a verdict.
+
+  With the Hessian of some examples it is exponential only, and proposition 1's premise is a property of isotropic data.
+  """
   claims = theorems.run_theory(Size("quick", 6), silent).claims
+  depend = ("Theorem 3, α = 1, Hessian of 50 examples of 200: as with all", "Proposition 1, its premise")
   for claim in claims:
-    if claim.text.startswith(("Theorem 2", "Theorem 3")):
+    if claim.text.startswith(depend):
+      assert reproduction.judge(claim).verdict == "depends on the reading", claim.text
+    elif claim.text.startswith(("Theorem 2", "Theorem 3")):
       assert reproduction.judge(claim).verdict == "holds", claim.text
+  assert sum(claim.text.startswith(depend) for claim in claims) == 2
 
 
 @pytest.mark.slow

@@ -25,24 +25,6 @@ _SLACK = 1e-6  # A start at the radius is at the radius, whatever rounding says.
 _SIGMOID_JERK = 1 / (6 * 3**0.5)
 
 
-def label_factor(learner: Learner, params: Params, x: Array, y: Array, truth: Array) -> Array:
-  """g(y) of the paper's section 3.4, `[m]`: labels y give the gradient that the ground truth gives, times g(y).
-
-  For learners with one output, of any model. Infinite where the ground truth gives no gradient.
-
-  Args:
-    x: `[m, ...]` examples.
-    y: `[m]` or `[m, 1]` labels.
-    truth: the same, the ground truth.
-  """
-  outputs = learner.apply(params, x)
-  if outputs.shape[1] != 1:
-    raise ValueError(f"learner must have one output for labels to be numbers, but it has {outputs.shape[1]}")
-  gradient = jax.vmap(learner.loss.output_gradient)
-  ours, theirs = (gradient(outputs, jnp.reshape(label, outputs.shape))[:, 0] for label in (y, truth))
-  return jnp.where(theirs == 0, jnp.inf, safe_divide(ours, theirs))
-
-
 def interpolating_pool(learner: Learner, target: Params, x: Any) -> Pool:
   """A pool of the examples `x [n, ...]` whose labels are what w* predicts, so that w* minimises every single loss.
 
@@ -62,6 +44,8 @@ class Constants(NamedTuple):
   features: Array  # [n, p] the examples, with a 1 for the bias.
   curvature_low: Array  # [n] the smallest h_i.
   curvature_high: Array  # [n] the largest h_i.
+  curvature: Array  # [n] h_i at w*.
+  decay: Array  # [p] weight decay, of each feature's weight.
   lipschitz: Array  # [] L_max of theorem 1: the longest gradient of a single loss.
   hessian_low: Array  # [] a lower bound of the eigenvalues of the objective's Hessian (weight decay included).
   hessian_lipschitz: Array  # [] the Lipschitz constant of the objective's Hessian: L of theorem 3.
@@ -119,6 +103,8 @@ def constants(learner: Learner, pool: Pool, target: Params, *, radius: Any, inne
     features,
     low,
     high,
+    _curvature(learner.loss, center[:, 0], jnp.zeros_like(norms))[0],
+    decayed,
     # The gradient in the output is monotone, so it is longest at an end.
     jnp.maximum(jnp.max(gradient_norms(center - reach)), jnp.max(gradient_norms(center + reach))),
     jnp.linalg.eigvalsh(moment + jnp.diag(decayed))[0],
@@ -148,14 +134,14 @@ def bound_1(constants: Constants, *, c1: Any, learning_rate: Any, distance: Any,
 
       c0 = 1 - c1 eta mu + (c1 eta L_max)^2 ,           least for c1 eta = mu / (2 L_max^2)
 
-  Notes on the paper. Its statement has L_max where its proof has L_max^2; the proof is right. The proof uses each
-  loss's own order-1 modulus mu_i, zero for most; but g does not depend on the example, so that the modulus mu of the
-  mean loss f is enough:
+  Notes on the paper (docs/errata.md). Its statement has L_max where its proof has L_max^2; the proof is right. The
+  proof uses each loss's own order-1 modulus mu_i, zero for most; but g does not depend on the example, so that the
+  modulus mu of the mean loss f is enough:
 
       <grad f(w), w - w*> >= f(w) - f(w*) + (mu / 2) ||w - w*||
 
-  Neither least squares nor logistic regression has this at w* itself, where f is flat, but both do at a distance of at
-  least `inner_radius`, with mu = inner_radius times the least eigenvalue of the Hessian. So this bounds
+  No loss has this all the way to w*, but least squares and logistic regression do at a distance of at least
+  `inner_radius`, with mu = inner_radius times the least eigenvalue of the Hessian. So this bounds
   E[||e_t||^2 1{student was outside of the inner radius at every step before t}].
 
   Students stay in the ball if c1 eta radius <= 2 / max L_i, since no step then leads away from w*.
@@ -258,6 +244,38 @@ def bound_3(constants: Constants, *, alpha: Any, distance: Any, steps: int) -> A
   factor = constants.hessian_lipschitz / constants.hessian_low * ((1 - alpha) ** 2 + alpha**2) / 2
   start = jnp.asarray(distance, factor.dtype)
   _, later = jax.lax.scan(lambda error, _: (factor * error**2,) * 2, start, length=steps)
+  return jnp.concatenate([start[None], later])
+
+
+def bound_3_sampled(constants: Constants, *, chosen: Array, distance: Any, steps: int) -> Array:
+  """Theorem 3 for alpha = 1 with the Hessian of some examples: bounds ||w - w*||, `[steps + 1]`.
+
+      ||e+|| <= ||I - H_S^-1 H|| ||e|| + ||H_S^-1|| (L / 2) ||e||^2
+
+  with H and H_S the Hessians at w*, of the whole objective and of the examples S, because
+
+      e+ = H_S^-1 ((H_S - H) + integral over t in [0, 1] of (H - H(w* + t e))) e
+
+  The first term remains: near w* students converge exponentially, at the pace ||I - H_S^-1 H||, and not quadratically.
+  The bound says nothing where it grows.
+
+  Args:
+    constants: as for `bound_3`.
+    chosen: `[s]` the examples S: those of a teacher are `teachers.theorems.hessian_examples(hessian_size, n)`.
+    distance: ||w0 - w*||, at most the radius.
+    steps: T.
+  """
+  _check_start(constants, distance, steps)
+  some = jnp.asarray(chosen)
+  whole = _mean_outer(constants.curvature, constants.features) + jnp.diag(constants.decay)
+  sampled = _mean_outer(constants.curvature[some], constants.features[some]) + jnp.diag(constants.decay)
+  values = jnp.linalg.eigvalsh(sampled)
+  if is_concrete(values) and values[0] <= values[-1] * values.size * np.finfo(values.dtype).eps:
+    raise ValueError(f"chosen: the Hessian of these {some.size} examples is singular: choose more of them")
+  pace = jnp.linalg.norm(jnp.linalg.solve(sampled, sampled - whole), 2)
+  factor = constants.hessian_lipschitz / (2 * values[0])
+  start = jnp.asarray(distance, pace.dtype)
+  _, later = jax.lax.scan(lambda error, _: (pace * error + factor * error**2,) * 2, start, length=steps)
   return jnp.concatenate([start[None], later])
 
 
