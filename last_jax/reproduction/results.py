@@ -18,7 +18,7 @@ from last_jax.reproduction.methods import select
 from last_jax.teaching import METRICS
 from last_jax.tools.charts import Chart, Level, metric_charts
 
-_ARRIVED = 10.0  # Within this many times the rounding of the target, a student is there.
+_ARRIVED = 10.0  # On average within this many times the rounding of the target, students are there.
 LOWER = Unit("times lower", True, "times higher")
 POINTS = Unit("points")
 
@@ -58,7 +58,7 @@ class Distances(NamedTuple):
   def beats(self, winner: Method, loser: Method, margin: float = 0.0) -> list[Comparison]:
     """Compare on average over the run and, unless both have arrived by then, after the last step."""
     both = [self.nearer(winner, loser, margin), self.nearer_at_end(winner, loser, margin)]
-    arrived = all(self.of(each)[:, -1].max() <= _ARRIVED * self.floor for each in (winner, loser))
+    arrived = all(self.of(each)[:, -1].mean() <= _ARRIVED * self.floor for each in (winner, loser))
     return both[:1] if arrived else both
 
   def beside(self, winner: Method, loser: Method) -> tuple[Comparison, ...]:
