@@ -125,11 +125,14 @@ def target_charts(
   problem: Problem,
   ways: Sequence[Method],
   records: Mapping[str, Records],
-  seconds: Mapping[str, float],
+  seconds: Mapping[str, float] | None = None,
   *,
   x_log: bool,
 ) -> tuple[Chart, ...]:
-  """Return one chart for each metric, with the target's own value and, for distances, the limit of rounding."""
+  """Return one chart for each metric, with the target's own value and, for distances, the limit of rounding.
+
+  With `seconds` per step by method, there is an x axis of time too.
+  """
   each_seed = problems.split(problem)
   objectives = [each.learner.objective(each.target, each.pool.x, each.truth) for each in each_seed]
   floor = Level(f"float{8 * problem.truth.dtype.itemsize} rounding", problems.rounding_floor(problem), floor=True)
@@ -142,7 +145,7 @@ def target_charts(
     ]
     levels["accuracy"] = [Level("target", float(np.mean(accuracies)))]
   label = f"seconds once compiled, {size.seeds} students at once"
-  return charts(ways, records, {label: seconds}, levels=levels, x_log=x_log)
+  return charts(ways, records, {} if seconds is None else {label: seconds}, levels=levels, x_log=x_log)
 
 
 def compare(problem: Problem, records: Mapping[str, Records]) -> Distances:
