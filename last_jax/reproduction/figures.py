@@ -1,13 +1,23 @@
 """All figures, in the order of the page. To add one: write an entry in a module, then list its name and module here."""
 
-from last_jax.reproduction import black_box, greedy, labels, margins, networks, omniscient, theorems
+from last_jax.reproduction import (
+  black_box,
+  curriculum,
+  greedy,
+  labels,
+  margins,
+  networks,
+  omniscient,
+  theorems,
+  variants,
+)
 from last_jax.reproduction.config import Figure
 
 ORDER = (
   "lsr", "lr_half_moons", "lr_gaussian", "lr_mnist_35", "labels_half_moons", "mlp_mnist_35", "mlp_mnist_79",
-  "examples_linear", "examples_mlp", "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear",
-  "theory", "large_margin",
+  "examples_linear", "examples_mlp", "easy_to_hard", "label_sets", "soft_labels", "layer_weights", "planning",
+  "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear", "theory", "large_margin",
 )  # fmt: skip
-_MODULES = (greedy, labels, networks, omniscient, black_box, theorems, margins)
+_MODULES = (greedy, labels, networks, curriculum, variants, omniscient, black_box, theorems, margins)
 _ALL = {figure.name: figure for module in _MODULES for figure in module.FIGURES}
 FIGURES: dict[str, Figure] = {name: _ALL[name] for name in ORDER}

@@ -18,7 +18,7 @@ from last_jax.reproduction.methods import select
 from last_jax.teaching import METRICS
 from last_jax.tools.charts import Chart, Level, metric_charts
 
-_ARRIVED = 10.0  # Within this many times the rounding of the target, a student is there.
+_ARRIVED = 10.0  # On average within this many times the rounding of the target, students are there.
 LOWER = Unit("times lower", True, "times higher")
 POINTS = Unit("points")
 
@@ -58,7 +58,7 @@ class Distances(NamedTuple):
   def beats(self, winner: Method, loser: Method, margin: float = 0.0) -> list[Comparison]:
     """Compare on average over the run and, unless both have arrived by then, after the last step."""
     both = [self.nearer(winner, loser, margin), self.nearer_at_end(winner, loser, margin)]
-    arrived = all(self.of(each)[:, -1].max() <= _ARRIVED * self.floor for each in (winner, loser))
+    arrived = all(self.of(each)[:, -1].mean() <= _ARRIVED * self.floor for each in (winner, loser))
     return both[:1] if arrived else both
 
   def beside(self, winner: Method, loser: Method) -> tuple[Comparison, ...]:
@@ -125,11 +125,14 @@ def target_charts(
   problem: Problem,
   ways: Sequence[Method],
   records: Mapping[str, Records],
-  seconds: Mapping[str, float],
+  seconds: Mapping[str, float] | None = None,
   *,
   x_log: bool,
 ) -> tuple[Chart, ...]:
-  """Return one chart for each metric, with the target's own value and, for distances, the limit of rounding."""
+  """Return one chart for each metric, with the target's own value and, for distances, the limit of rounding.
+
+  With `seconds` per step by method, there is an x axis of time too.
+  """
   each_seed = problems.split(problem)
   objectives = [each.learner.objective(each.target, each.pool.x, each.truth) for each in each_seed]
   floor = Level(f"float{8 * problem.truth.dtype.itemsize} rounding", problems.rounding_floor(problem), floor=True)
@@ -142,7 +145,7 @@ def target_charts(
     ]
     levels["accuracy"] = [Level("target", float(np.mean(accuracies)))]
   label = f"seconds once compiled, {size.seeds} students at once"
-  return charts(ways, records, {label: seconds}, levels=levels, x_log=x_log)
+  return charts(ways, records, {} if seconds is None else {label: seconds}, levels=levels, x_log=x_log)
 
 
 def compare(problem: Problem, records: Mapping[str, Records]) -> Distances:

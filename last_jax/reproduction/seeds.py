@@ -1,6 +1,6 @@
 """Teaching the students of all seeds by one method, in one compiled program. All methods get the same students."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from last_jax.tools import timing
 MOST_RECORDS = 160  # Of a curve: no more can be seen in a chart.
 _TIMED_RUNS = 9
 
+Programs = dict[Hashable, timing.Program]
 Schedule = Sequence[tuple[int, int]]  # (steps, record_every), one part after the other.
 
 
@@ -57,6 +58,7 @@ def teach(
   probe: Callable[[Params], Any] | None = None,
   lessons: bool = False,
   runs: int = 1,
+  programs: Programs | None = None,
 ) -> tuple[Records, float]:
   """Teach all students at once.
 
@@ -70,15 +72,20 @@ def teach(
     probe: recorded function of the parameters.
     lessons: whether to record the lessons.
     runs: number of times that the program is run, for a time that can be trusted.
+    programs: those compiled before, for the same problem, students and settings; receives a new one.
 
   Returns:
     Records as NumPy arrays: step `[records]`, at most `MOST_RECORDS`; metrics `[seeds, records]`, means over each
     seed's students; probe and lessons of every record and step, with leading axes [seeds, students]. And the seconds of
     one step of all students, compiling excluded: the median over runs.
   """
-  program, given = _compile(
-    problem, students, method, schedule, batch_size=batch_size, metrics=metrics, probe=probe, lessons=lessons
-  )
+  # Methods that differ in numbers only, such as a radius, are one program.
+  known, kind = {} if programs is None else programs, _kind(method)
+  if kind not in known:
+    known[kind] = _compile(
+      problem, students, method, schedule, batch_size=batch_size, metrics=metrics, probe=probe, lessons=lessons
+    )[0]
+  program, given = known[kind], (students, problem, method.teacher)
   timed = [program.run(*given) for _ in range(runs)]
   records: Records = jax.tree.map(np.asarray, timed[-1][0][0])
   step = np.asarray(records.step[0, 0])
@@ -97,9 +104,10 @@ def teach_all(
 ) -> tuple[dict[str, Records], dict[str, float]]:
   """Return records and seconds per step of each method, by its key: see `teach`."""
   records, seconds = {}, {}
+  programs: Programs = {}
   for place, method in enumerate(methods):
     tell(f"compiling and teaching: {method.name}", place / len(methods))
-    records[method.key], seconds[method.key] = teach(problem, students, method, schedule, **settings)
+    records[method.key], seconds[method.key] = teach(problem, students, method, schedule, programs=programs, **settings)
   return records, seconds
 
 
@@ -111,6 +119,12 @@ def time_steps(
     each.key: _compile(problem, students, each, [(steps, steps)], batch_size=batch_size, metrics=()) for each in methods
   }
   return {key: seconds / steps for key, seconds in timing.time_in_turns(programs, _TIMED_RUNS).items()}
+
+
+def _kind(method: Method) -> Hashable:
+  """Return what a method's program depends on besides the settings of `teach`."""
+  leaves, structure = jax.tree.flatten(method.teacher)
+  return method.family, structure, tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
 
 
 def _compile(

@@ -15,7 +15,11 @@ from last_jax.tools.styles import method_style
 
 _NEAR = 30.0  # A curve is near a level if it comes within this factor of it.
 _MARKERS = 7  # Per curve: enough to follow it in grey print, few enough to see the line.
+_DECADE = 10.0  # Of less, a logarithmic axis has hardly a power of ten to label.
+_LEAST_ROOM = 1.03  # The factor by which a logarithmic axis extends beyond the means, at least.
 _REACH = 0.25  # The share of the means' span by which a linear axis extends to show bands.
+_PANEL = 4.6  # Width of a chart in inches;
+_HANDLE, _LETTER = 1.1, 0.085  # of a line in the legend and its margins, and of a letter beside it.
 _LEVEL_LETTERS = 10  # Per line of a level's name, which stands in the right margin.
 
 
@@ -39,9 +43,11 @@ def plot_charts(
   for chart in charts:
     check_chart(repr(chart.title), chart)
   methods = {line.name for chart in charts for line in chart.lines}
-  columns = max(1, min(4, len(charts) + 1, len(methods)))
+  width = _PANEL * max(len(charts), 2)
+  fitting = int(width / (_HANDLE + _LETTER * max(map(len, methods))))
+  columns = max(1, min(4, len(charts) + 1, len(methods), fitting))
   rows = math.ceil(len(methods) / columns)
-  figure = make_figure(4.6 * max(len(charts), 2), 4.3 + 0.24 * rows)
+  figure = make_figure(width, 4.3 + 0.24 * rows)
   places = figure.subplots(1, len(charts), squeeze=False)[0]
   for chart, place in zip(charts, places, strict=True):
     _draw_chart(place, chart, axis or next(iter(chart.lines[0].axes)))
@@ -89,6 +95,9 @@ def _draw_chart(axis: Any, chart: Chart, x_label: str) -> None:
   if chart.x_log and any(np.any(np.isfinite(line.get_ydata()) & (line.get_xdata() > 0)) for line in axis.get_lines()):
     axis.set_xscale("log")
   _draw_levels(axis, chart, visible)
+  low, high = axis.get_ylim()
+  if axis.get_yscale() == "log" and high < _DECADE * low:
+    _count_evenly(axis.yaxis)
 
 
 def _finite(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -101,13 +110,22 @@ def _set_range(axis: Any, log: bool, means: np.ndarray, ends: np.ndarray) -> Non
   low, high = means.min(), means.max()
   if log:
     axis.set_yscale("log")
-    room = max((high / low) ** 0.06, 1.15)
+    room = max((high / low) ** 0.06, _LEAST_ROOM)
     axis.set_ylim(low / room, high * room)
     return
   span = high - low or abs(high) or 1.0
   shown = np.clip(np.append(ends, means), low - _REACH * span, high + _REACH * span)
   room = 0.05 * (shown.max() - shown.min() or span)
   axis.set_ylim(shown.min() - room, shown.max() + room)
+
+
+def _count_evenly(axis: Any) -> None:
+  """Label a logarithmic axis of less than a decade as a linear one: 2.6, 2.8, 3.0."""
+  from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
+
+  axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], min_n_ticks=3))
+  axis.set_minor_locator(NullLocator())
+  axis.set_major_formatter(ScalarFormatter(useOffset=False))
 
 
 def _draw_levels(axis: Any, chart: Chart, visible: np.ndarray) -> None:

@@ -7,7 +7,20 @@ import pytest
 
 import last_jax as last
 from last_jax import reproduction
-from last_jax.reproduction import FIGURES, Method, Size, labels, methods, networks, problems, results, seeds, theorems
+from last_jax.reproduction import (
+  FIGURES,
+  Method,
+  Size,
+  curriculum,
+  labels,
+  methods,
+  networks,
+  problems,
+  results,
+  seeds,
+  theorems,
+  variants,
+)
 from last_jax.tools.charts import Chart
 
 QUICK = Size("quick", 2)
@@ -19,6 +32,8 @@ NAMES = {
   "examples_linear", "examples_mlp", "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear",
   "theory", "large_margin",
 }  # fmt: skip
+# What the paper says in passing, without a figure of its own.
+NAMES |= {"easy_to_hard", "label_sets", "soft_labels", "layer_weights", "planning"}
 
 
 def silent(text, share):
@@ -90,6 +105,18 @@ def test_every_seed_has_its_own_learned_teacher():
   for seed, factor in enumerate(factors):
     result = alone(problem, students, scaled(factor), seed, 1, steps=5, lessons=True)
     np.testing.assert_allclose(records.lessons.label[seed, 1], result.lessons.label, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_methods_that_differ_in_numbers_are_compiled_once():
+  problem, students = small(numbers=range(2))
+  ways = [methods.greedy(last.constraints.magnitude(radius)) for radius in (0.01, 0.3)] + [methods.greedy(NONE)]
+  programs = {}
+  for method in ways:
+    shared = seeds.teach(problem, students, method, [(5, 1)], metrics=("distance",), programs=programs)[0]
+    alone_ = seeds.teach(problem, students, method, [(5, 1)], metrics=("distance",))[0]
+    np.testing.assert_array_equal(shared.distance, alone_.distance)
+  assert len(programs) == 2
 
 
 @pytest.mark.slow
@@ -201,6 +228,43 @@ def test_the_reachable_distance_is_without_what_all_classes_have_in_common(x64):
   np.testing.assert_allclose(found.reachable["sgd"][:, -1], expected, rtol=1e-9)
 
 
+def test_places_and_difficulties_of_labels(x64):
+  """On the unit sphere the best label of least squares is 1 / eta of the way from the prediction to the target's."""
+  draw, rates = np.random.default_rng(0), [4.0, 2.0, 1.0, 0.5]
+  learner = last.learners.least_squares(3, learning_rate=lambda count: jnp.asarray(rates)[count], bias=False)
+  x = draw.normal(size=(10, 3))
+  x /= np.linalg.norm(x, axis=1, keepdims=True)
+  target = {"weights": jnp.asarray(draw.normal(size=(3, 1)))}
+  one = last.Problem(learner, last.Pool(x, x @ np.asarray(target["weights"])[:, 0]), target=target)
+  problem = problems.stack([one, one])
+  students = seeds.draw_students(learner.init, range(2), 3)
+  found = curriculum.measure(problem, students, methods.greedy(NONE), 4)
+  np.testing.assert_allclose(found.place, np.tile(1 / np.array(rates), (2, 1)))
+  np.testing.assert_allclose(found.between, 0.75)  # At the last rate labels lie beyond the target's.
+  # The gradient of a label is 1 / eta of that of the true one, which is the target's.
+  records, _ = seeds.teach(problem, students, methods.sgd(), [(1, 1)], metrics=(), lessons=True)
+  start, goal = (np.asarray(each["weights"])[..., 0] for each in (students.params, target))
+  gaps = np.abs((start - goal) @ x.T)  # [seeds, students, 10]
+  shown = np.take_along_axis(gaps, np.asarray(records.lessons.index)[:, :, 0], 2)[..., 0]
+  np.testing.assert_allclose(found.difficulty[:, 0], (shown / rates[0] / gaps.mean(2)).mean(1))
+
+
+def test_students_at_the_target_after_their_first_block_are_counted(x64):
+  learner, target = (
+    last.learners.least_squares(2, learning_rate=0.1),
+    {"weights": jnp.ones((2, 1)), "bias": jnp.ones(1)},
+  )
+  one = last.Problem(learner, last.Pool(np.eye(2), np.ones(2)), target=target)
+  problem = problems.stack([one, one])
+  target = problem.target  # [seeds, ...]
+  away = jnp.array([[0.0, 1e-3], [0.0, 0.0]])  # [seeds, students]: one of four is not there.
+  after = jax.tree.map(lambda leaf: leaf[:, None] + away.reshape(2, 2, *[1] * (leaf.ndim - 1)), target)
+  probe = jax.tree.map(lambda leaf: jnp.stack([leaf + 1, leaf + 1, leaf], 2), after)  # Two steps planned at once.
+  found = variants.share_at_target(problem, last.Records(np.arange(3), probe=probe), (3, 2), methods.sgd())
+  np.testing.assert_array_equal(found.values, [50.0, 100.0])
+  assert found.every
+
+
 @pytest.mark.slow
 def test_own_targets_are_where_sgd_ends_from_the_own_start():
   problem, students = small(numbers=range(2), students=1, per_seed=False)
@@ -237,7 +301,9 @@ def test_figures_run_from_end_to_end(tmp_path, name):
   for block in outcome.blocks:
     if isinstance(block, Chart):
       for line in block.lines:
-        assert line.values.shape == (2, len(line.axes["iteration"]))
+        (name_of_axis, steps), *_ = line.axes.items()
+        # Costs are measured once, for the students of all seeds together.
+        assert line.values.shape == (2 if name_of_axis == "iteration" else 1, len(steps))
         assert name == "theory" or np.isfinite(line.values).all()  # A bound ends where rounding decides.
   reproduction.save(tmp_path, figure, QUICK, outcome, 1.0)
   assert reproduction.load(tmp_path, figure, QUICK) is not None

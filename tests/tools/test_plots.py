@@ -62,6 +62,30 @@ def test_picture(tmp_path, drawn):
   assert not any(covered.overlaps(axis.get_tightbbox()) for axis in figure.axes)
 
 
+def test_long_names_stay_on_the_picture(tmp_path, drawn):
+  curves = [each._replace(name=f"{each.name}, {'of some length ' * 4}") for each in some_curves()]
+  plot(tmp_path / "a.png", curves)
+  (figure,) = drawn
+  (legend,) = figure.legends
+  assert legend.get_window_extent().x0 >= 0
+  assert legend.get_window_extent().x1 <= figure.bbox.width
+
+
+@pytest.mark.parametrize(("low", "labels"), [(2.6, ["2.6", "2.8", "3.0", "3.2"]), (0.3, ["1", "2", "3"])])
+def test_logarithmic_axes_of_less_than_a_decade_count_evenly(tmp_path, drawn, low, labels):
+  step = np.arange(5)
+  values = np.tile(np.geomspace(3.3, low, 5), (2, 1))
+  plot(tmp_path / "a.png", [Curves("SGD", {"iteration": step}, {"distance": values}, "sgd")])
+  (axis,) = drawn[0].axes
+  drawn[0].canvas.draw()
+  bottom, top = axis.get_ylim()
+  ticks = [label.get_text() for label in axis.get_yticklabels() if bottom <= label.get_position()[1] <= top]
+  if low > 1:
+    assert ticks == labels
+  else:
+    assert not {"1", "2", "3"} & set(ticks)  # More than a decade: powers of ten.
+
+
 def test_lines_are_means_in_the_looks_of_their_methods(tmp_path, drawn):
   curves = some_curves()
   plot(tmp_path / "a.png", curves)

@@ -261,3 +261,34 @@ def test_accuracy_is_for_classifiers():
   pool = last.Pool(np.eye(2), np.array([0.5, 1.5]))
   with pytest.raises(ValueError, match="accuracy is for classifiers"):
     last.train_reinforce(KEY, learner, pool, actions=[[0.0], [1.0]], reward=last.rewards.accuracy())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reward", [last.rewards.accuracy(), last.rewards.steps(0.8)])
+def test_it_learns_how_much_of_the_truth_to_show_from_terminal_rewards(reward):
+  """Three clusters. Uniform labels teach nothing: the larger the share of the truth, the better the reward."""
+  draw, y = np.random.default_rng(0), np.arange(120) % 3
+  x = np.array([[2.0, 0.0], [-1.0, 1.7], [-1.0, -1.7]])[y] + 0.5 * draw.normal(size=(120, 2))
+  mu = np.array([0.0, 0.5, 1.0])
+  method = training.Reinforce(
+    actions=last.outputs.mixtures(mu),
+    reward=reward,
+    horizon=12,
+    students=64,
+    group=8,
+    hidden=(),
+    features=("x", "label"),
+    discount=1.0,
+    learning_rate=0.05,
+  )
+  learner = last.learners.softmax(2, 3, learning_rate=0.3)
+  trainer = training.make_trainer(method, learner, last.Pool(x, y))
+  view = view_of(trainer.problem, learner.start(learner.init(KEY)))
+
+  def mean_share(policy):
+    return np.mean(jax.nn.softmax(policy.numbers(view, jnp.arange(120))) @ mu)
+
+  state = jax.jit(training.Trainer.init)(trainer, KEY)
+  before = mean_share(state.policy)
+  state, _ = jax.jit(training.Trainer.advance, static_argnums=2)(trainer, state, 25)
+  assert mean_share(state.policy) > before + 0.08
