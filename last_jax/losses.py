@@ -92,6 +92,13 @@ class Loss(identity.Structural):
     """Return B = du/dy, `[K], [K] -> [K, K]`."""
     return jax.jacfwd(self.output_gradient, argnums=1)(outputs, label)
 
+  def gradient_basis(self, num_outputs: int, dtype: Any) -> Array:
+    """Return an orthonormal basis of vectors among which every u is, `[R, K]`: all, or those that sum to zero."""
+    if not self.ignores_common_shift:
+      return jnp.eye(num_outputs, dtype=dtype)
+    above = np.tri(num_outputs)[:-1] - np.diag(np.arange(1.0, num_outputs), 1)[:-1]
+    return jnp.asarray(above / np.linalg.norm(above, axis=1, keepdims=True), dtype)
+
   def equivalent_label(self, gradient: Array, label: Array) -> Array | None:
     """Return q with B q = u, where that is known without solving for it: `[..., K], [..., K] -> [..., K]`, or None.
 

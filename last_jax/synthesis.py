@@ -22,7 +22,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from last_jax import checks, linear, projected, quadratic, scalar_map, solvers, sparse, targets
+from last_jax import checks, free, linear, projected, quadratic, scalar_map, solvers, sparse, targets
 from last_jax.base import Array, Certificate, Params, Student
 from last_jax.constraints import Constraint, none, simplex
 from last_jax.learners import Learner
@@ -145,11 +145,17 @@ def greedy_labels(
     labels = linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known, target.coasting)
     return labels, quadratic.solved_directly(labels, "closed form")
 
+  is_free = constraint.project is None and not constraint.discrete
+
   def expand(gradients: Array, slopes: Array, at: Array) -> Quadratic:
     """Return G around `at`, from u `[n, K]` and du/dat `[n, K, K]`."""
     if known is not None:
-      return linear.quadratic_of_batch(learner, student, x, outputs, gradients, slopes, at, known, target.coasting)
-    return targets.expand(target, Step(learner, student, x, outputs, gradients, slopes, at))
+      found = linear.quadratic_of_batch(learner, student, x, outputs, gradients, slopes, at, known, target.coasting)
+      if not is_free:
+        return found
+      error, rate = target.error(learner, student)
+      return found._replace(squares=linear.squares_of_batch(learner, x, gradients, slopes, error, rate, found.scale))
+    return targets.expand(target, Step(learner, student, x, outputs, gradients, slopes, at, is_free))
 
   def expand_in_labels(labels: Array) -> Quadratic:
     gradients = jax.vmap(learner.loss.output_gradient)(outputs, labels)
@@ -205,7 +211,7 @@ def best_labels(
     gap = sparse.relative_gap(problem, mixtures, class_labels, labels, nearest)
     return labels, dataclasses.replace(certificate, gap=gap)
   if constraint.project is None:
-    return quadratic.minimise_free(problem)
+    return free.minimise(problem)
   project = constraint.projection(loss, outputs, truth)
   if constraint.is_sparse(truth.shape[1]):
     assert constraint.max_nonzero is not None

@@ -13,8 +13,10 @@ from last_jax.learners import Learner
 from last_jax.linear import Geometry
 from last_jax.models import wide
 from last_jax.problem import Problem
-from last_jax.quadratic import Quadratic, power_of_two
+from last_jax.quadratic import Quadratic, Squares, power_of_two, triangular
 from last_jax.targets.base import Local, PerStep, Step, by_products, choose_road, push, squares, sum_of_squares
+
+_FORMED = 2**20  # Entries of the gradients of all outputs of a batch, up to which they are formed for free labels.
 
 
 @jax.tree_util.register_dataclass
@@ -107,7 +109,37 @@ class ToParams:
     else:
       moved = Quadratic(step.at, matrix, step.at).product(known) / share**2
     after = jnp.einsum("ioc,io->ic", step.slopes, reach) / length - pace * length * moved
-    return Quadratic(step.at, matrix, -share / scale * after, scale)
+    squares = self._squares(step, pace, scale) if step.is_free else None
+    return Quadratic(step.at, matrix, -share / scale * after, scale, squares)
+
+  def _squares(self, step: Step, pace: Any, scale: Any) -> Squares | None:
+    """Return the squares of `expand`, from the gradients of all outputs; None where they are too large."""
+    learner, (number, width) = step.learner, step.at.shape
+    params = wide(step.student.params)
+    if sum(leaf.size for leaf in jax.tree.leaves(params)) * step.at.size > _FORMED:
+      return None
+    roots = None if self.layer_weights is None else jax.tree.map(jnp.sqrt, self.layer_weights)
+    rows = learner.loss.gradient_basis(width, step.at.dtype)  # [R, K]
+
+    def gradients_of(x: Array, rows: Array) -> Array:
+      """Return the gradients of one example that belong to `rows [T R, T K]`, `[T R, P]`."""
+      _, pull = jax.vjp(lambda params: learner.apply(params, x[None]).reshape(-1), params)
+      return jax.vmap(lambda row: _flat(distances.weigh(pull(row)[0], roots)))(rows)
+
+    drift, _ = learner.drift(step.student, self.coasting)
+    error = _flat(distances.weigh(distances.difference(drift, self.params), roots))
+    each = jnp.broadcast_to(rows[None], (number, *rows.shape))
+    gradients = jax.vmap(gradients_of)(step.x, _by_example(each, step)).reshape(-1, error.size)
+    basis, factors = triangular(gradients.T)  # [P, r], [r, n R]
+    factors = (pace / scale) * factors
+    after = error @ basis / scale - factors @ (step.gradients @ rows.T).reshape(-1)
+    effects = jnp.einsum("po,ioc->ipc", rows, step.slopes)  # [n, R, K]
+    columns = -jnp.einsum("rip,ipc->ric", factors.reshape(-1, *effects.shape[:2]), effects)
+    return Squares(after, columns.reshape(-1, step.at.size))
+
+
+def _flat(tree: Any) -> Array:
+  return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(tree)])
 
 
 def _by_example(rows: Array, step: Step) -> Array:
