@@ -209,6 +209,7 @@ class SparseSimplex:
     return project_simplex(jnp.where(jnp.zeros(label.shape, bool).at[kept].set(True), below, -2.0))
 
 
+_EXACT = 8  # Up to this length the entries sum to one to float32's rounding without further ado.
 _PAIRS = 32  # Up to this length all pairs of entries are compared, in one pass.
 
 
@@ -220,7 +221,12 @@ def project_simplex(label: Array) -> Array:
   below = label - jnp.max(label)  # Entries of any size: the threshold is at most 1 below the largest.
   support = _support(jax.lax.stop_gradient(below))
   threshold = (jnp.sum(jnp.where(support, below, 0.0)) - 1) / jnp.sum(support)
-  return jnp.maximum(below - threshold, 0.0)
+  nearest = jnp.maximum(below - threshold, 0.0)
+  if label.shape[0] <= _EXACT:
+    return nearest
+  # The rounding of the threshold, as often as there are entries, is more than that of their sum.
+  excess = (jnp.sum(nearest) - 1) / jnp.sum(support)
+  return jnp.maximum(nearest - jax.lax.stop_gradient(jnp.where(support, excess, 0.0)), 0.0)
 
 
 def _support(below: Array) -> Array:
@@ -281,14 +287,23 @@ def _onto_simplex_and(project_in: Callable[[Array, Array, Any], Array], p: float
 
 def _simplex_l2(label: Array, center: Array, radius: Any) -> Array:
   """Find where P(c + s (v - c)), with P onto the simplex, leaves the ball: it moves away from c as s grows."""
+  # Lengths along the way, not shares of it, and their logarithms: v may be far away.
+  length = jnp.maximum(jax.lax.stop_gradient(jnp.max(jnp.abs(label - center))), jnp.finfo(label.dtype).tiny)
+  way = (label - center) / length
 
-  def point(share: Array) -> Array:
-    return project_simplex(center + share * (label - center))
+  def point(power: Array) -> Array:
+    return project_simplex(center + jnp.exp2(power) * way)
 
-  def excess(share: Array) -> Array:
-    return jnp.sum((point(share) - center) ** 2) - radius**2
+  def excess(power: Array) -> Array:
+    return jnp.sum((point(power) - center) ** 2) - radius**2
 
-  return point(_root(excess, jnp.zeros((), label.dtype), jnp.ones((), label.dtype)))
+  # Entries of the way are at most 1, so that below this length the ball is not left.
+  least = jnp.log2(0.5 * radius / label.shape[0] ** 0.5)
+  power = _root(excess, jnp.asarray(least, label.dtype), jnp.maximum(jnp.log2(length), least + 1))
+  offset = point(power) - center
+  reached = jnp.sqrt(jnp.sum(offset**2))
+  # Rounding may have left the ball.
+  return center + offset * jnp.where(reached > radius, radius / jnp.where(reached > radius, reached, 1.0), 1.0)
 
 
 def _simplex_linf(label: Array, center: Array, radius: Any) -> Array:
@@ -299,7 +314,12 @@ def _simplex_linf(label: Array, center: Array, radius: Any) -> Array:
     return 1.0 - jnp.sum(jnp.clip(label - tau, low, high))
 
   tau = _root(missing, jnp.min(label - high), jnp.max(label - low))
-  return jnp.clip(label - tau, low, high)
+  nearest = jnp.clip(label - tau, low, high)
+  # Far labels leave tau few digits. What is missing is taken from the room that entries have in the box.
+  left = jax.lax.stop_gradient(1.0 - jnp.sum(nearest))
+  room = jax.lax.stop_gradient(jnp.where(left > 0, high - nearest, nearest - low))
+  total = jnp.sum(room)
+  return nearest + room * jnp.where(total > 0, left / jnp.where(total > 0, total, 1.0), 0.0)
 
 
 def _simplex_l1(label: Array, center: Array, radius: Any) -> Array:
@@ -315,7 +335,12 @@ def _simplex_l1(label: Array, center: Array, radius: Any) -> Array:
 
   gain = _root(lambda t: half - jnp.sum(gains(t)), jnp.min(offset) - half, jnp.max(offset))
   loss = _root(lambda t: jnp.sum(losses(t)) - half, jnp.min(offset), jnp.max(offset) + 1.0)
-  return center + gains(gain) - losses(loss)
+  gained, lost = gains(gain), losses(loss)
+  # Far labels leave the thresholds few digits: as much is gained as lost, and no more than the ball allows.
+  sums = jax.lax.stop_gradient(jnp.stack([jnp.sum(gained), jnp.sum(lost)]))
+  moved = jnp.minimum(jnp.min(sums), half)
+  shares = jnp.where(sums > 0, moved / jnp.where(sums > 0, sums, 1.0), 0.0)
+  return center + shares[0] * gained - shares[1] * lost
 
 
 def _root(increasing: Callable[[Array], Array], low: Array, high: Array) -> Array:

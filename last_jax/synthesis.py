@@ -34,6 +34,7 @@ from last_jax.targets import Step, Target, ToTrajectory
 
 _GAUSS_NEWTON_STEPS = 10  # Where the step is not affine in the label (Adam): linearizations, each with a line search.
 _LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
+_ROUNDINGS = 8  # Of outputs and labels: outputs are sums.
 _STARTS = (0.25, 0.5, 0.75, 1.0)  # Shares of the way from the ground truth at which Gauss-Newton may start, too.
 
 
@@ -143,7 +144,7 @@ def greedy_labels(
   known = target.geometry(learner, x) if known is None else known
   if solver is None and known is not None and truth.shape[0] == 1 and linear.is_projection(learner, constraint):
     labels = linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known, target.coasting)
-    return labels, quadratic.solved_directly(labels, "closed form")
+    return labels, _with_rounding(quadratic.solved_directly(labels, "closed form"), constraint, labels)
 
   is_free = constraint.project is None and not constraint.discrete
 
@@ -219,7 +220,17 @@ def best_labels(
     return sparse.minimise(problem, project, relaxed, constraint.max_nonzero, constraint.max_combinations, truth)
   if constraint.hull and truth.shape[1] == 2 and not callable(problem.matrix):
     return _minimise_on_segment(problem, project, loss.class_labels_like(truth))
-  return projected.minimise(problem, project)
+  labels, certificate = projected.minimise(problem, project)
+  return labels, _with_rounding(certificate, constraint, labels)
+
+
+def _with_rounding(certificate: Certificate, constraint: Constraint, labels: Array) -> Certificate:
+  """Return the certificate of labels in a ball, with a gap where rounding moves them by a part of its radius."""
+  if constraint.radius is None or constraint.hull:
+    return certificate
+  rounding = _ROUNDINGS * jnp.finfo(labels.dtype).eps * jnp.max(jnp.abs(jax.lax.stop_gradient(labels)))
+  share = rounding / jax.lax.stop_gradient(jnp.asarray(constraint.radius, labels.dtype))
+  return dataclasses.replace(certificate, gap=jnp.minimum(share, 1.0))
 
 
 def _minimise_on_segment(
