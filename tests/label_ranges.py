@@ -10,13 +10,13 @@ against the ground truth, so that no digits are lost. For every set and learner 
 - worse: labels with a larger G than the ground truth, moved into the set and rounded;
 - excess: labels that miss more than 1e-3 of the possible gain, that of the labels which float64 finds, although
   float32 can represent better ones; of these, silent: those whose certificate does not say so;
-- lost: the same where float32 can represent none, and of these again the silent ones.
+- lost: the same where float32 can represent none, and of these again the silent ones;
+- unsure: labels that are good, although their certificate does not say so.
 
 Float32 can represent the optimum if the labels of float64, rounded to float32 and shown to a student whose outputs are
 rounded to float32, miss at most 1e-4 of the possible gain.
 """
 
-import dataclasses
 import functools
 import time
 from typing import NamedTuple
@@ -283,7 +283,8 @@ def counts(outcome):
   return [len(too_much), *(int(np.sum(flag)) for flag in [*flags_, unsure])]
 
 
-HEADER = ("cases", "outside", "worse", "excess", "silent", "lost", "silent", "unsure")
+COLUMNS = ("cases", "outside", "worse", "excess", "silent", "lost", "silently_lost", "unsure")
+HEADER = (*COLUMNS[:-2], "silent", "unsure")
 
 
 def print_row(name, numbers):
