@@ -77,7 +77,7 @@ def _by_columns(at: Array, squares: Squares) -> tuple[Array, Array]:
   usable = (gained >= 0) & jnp.all(jnp.isfinite(labels))
   gained, moved = jnp.where(usable, gained, 0.0), jnp.where(usable, moved, 0.0)
   # Whatever is left along a column could have been gained, also where the columns are too small to say how.
-  missed = jnp.sum(((fixed_error + moved) @ left) ** 2)
+  missed = jnp.sum(((fixed_error + moved) @ left) ** 2) + jnp.sum((eps * (jnp.abs(fixed) @ jnp.abs(rounded))) ** 2)
   return jnp.where(usable, labels, at), safe_divide(missed, missed + gained)
 
 
