@@ -221,7 +221,7 @@ def _onto_ball(project_centered: Callable[[Array, Any], Array]) -> Projection:
 def _l1_ball(offset: Array, radius: Any) -> Array:
   # optax's l1 ball branches with lax.cond, of which vmap evaluates both sides; this is one select.
   inside = jnp.sum(jnp.abs(offset)) <= radius
-  nearest = optax.projections.projection_l1_sphere(offset, radius)
+  nearest = optax.projections.projection_l1_sphere(_nearer(offset, jnp.zeros_like(offset), radius), radius)
   # Far labels leave its threshold few digits.
   length = jax.lax.stop_gradient(jnp.sum(jnp.abs(nearest)))
   return jnp.where(inside, offset, nearest * jnp.where(length > radius, radius / length, 1.0))
@@ -246,9 +246,21 @@ def _onto_simplex_and(project_in: Callable[[Array, Array, Any], Array], p: float
     nearest = simplices.project(label)
     inside = jnp.linalg.norm(nearest - center, ord=p) <= radius
     # Both branches are evaluated: the other one must be well defined too, also for its derivative.
-    return jnp.where(inside, nearest, project_in(jnp.where(inside, center, label), center, radius))
+    return jnp.where(
+      inside, nearest, project_in(jnp.where(inside, center, _nearer(label, center, radius)), center, radius)
+    )
 
   return project
+
+
+def _nearer(label: Array, center: Array, size: Any) -> Array:
+  """Return a label on the way to one that is so far away that differences of the set's size have no digits.
+
+  The limit of far labels is reached to the root of float's resolution.
+  """
+  far = jax.lax.stop_gradient(jnp.max(jnp.abs(label - center)))
+  limit = float(jnp.finfo(label.dtype).eps) ** -0.5 * size
+  return jnp.where(far > limit, center + (label - center) * (limit / jnp.maximum(far, limit)), label)
 
 
 _SIMPLEX_BALLS: dict[float, Projection] = {

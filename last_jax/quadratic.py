@@ -25,7 +25,7 @@ BatchProjection = Callable[[Array], Array]
 MOST_NUMBERS = 4096  # Of a label problem whose matrix is formed: 64 MiB in float32.
 _MAX_SWEEPS = 20  # Of coordinate descent over one-hot batches.
 _POWER_STEPS = 10  # For the largest curvature.
-_LONGEST_STEP = 1e6  # Of a gradient step before a projection, relative to the labels: see `residual`.
+LONGEST_STEP = 1e6  # Of a gradient step before a projection, relative to the labels: see `residual`.
 
 
 class Squares(NamedTuple):
@@ -134,8 +134,8 @@ def fixed(quadratic: Quadratic) -> Quadratic:
 
 
 def steepness(quadratic: Quadratic, labels: Array) -> Array:
-  """Return the least curvature with which a gradient step from `labels` is no longer than `_LONGEST_STEP`: `[]`."""
-  return _norm(quadratic.gradient(labels)) / (_LONGEST_STEP * (1 + _norm(labels)))
+  """Return the least curvature with which a gradient step from `labels` is no longer than `LONGEST_STEP`: `[]`."""
+  return _norm(quadratic.gradient(labels)) / (LONGEST_STEP * (1 + _norm(labels)))
 
 
 def largest_curvature(quadratic: Quadratic) -> Array:

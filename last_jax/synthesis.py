@@ -241,6 +241,7 @@ def _with_rounding(certificate: Certificate, constraint: Constraint, labels: Arr
     return certificate
   rounding = _ROUNDINGS * jnp.finfo(labels.dtype).eps * jnp.max(jnp.abs(jax.lax.stop_gradient(labels)))
   share = rounding / jax.lax.stop_gradient(jnp.asarray(constraint.radius, labels.dtype))
+  share = share if certificate.gap is None else share + certificate.gap
   return dataclasses.replace(certificate, gap=jnp.minimum(share, 1.0))
 
 

@@ -191,7 +191,10 @@ def judge(learner, features, batch, width, name, problem):
     moved = moves(outputs, labels) - start
     parts = 2 * np.sum(moved * (error + start), 1), np.sum(moved**2, 1)
     size = 2 * np.sum(np.abs(moved * (error + start)), 1) + parts[1]
-    return parts[0] + parts[1], 1e-12 * size
+    # Half a unit in the last digit of labels in float32, or of labels of size 1.
+    slope = 2 * pace[:, None] * np.abs(np.einsum("np,nap->na", error + start + moved, slopes))
+    digit = 2.0**-24 * np.maximum(1, np.abs(labels).reshape(count, -1))
+    return parts[0] + parts[1], 1e-12 * size + np.sum(slope * digit, 1)
 
   found, noise = change(exact_outputs, labels)
   # The truth of a set around a large prediction moves when it is rounded.
@@ -199,10 +202,11 @@ def judge(learner, features, batch, width, name, problem):
   optimum = np.minimum(change(exact_outputs, best)[0], 0)
   with np.errstate(over="ignore"):
     rounded = change(outputs, best.astype(np.float32).astype(np.float64))[0]
+  noise = np.minimum(noise, change(exact_outputs, best)[1])  # At labels that are far off it would be large.
   gain = -np.minimum(optimum, found)
   finite = np.isfinite(labels).all((1, 2))
   with np.errstate(invalid="ignore", divide="ignore"):
-    excess = np.where(gain > noise, (found + gain) / gain, np.where(found > noise, np.inf, 0))
+    excess = np.where(gain > noise, np.maximum(found + gain - noise, 0) / gain, np.where(found > noise, np.inf, 0))
     representable = (rounded + gain) <= REPRESENTABLE * gain
   excess = np.where(finite, excess, np.inf)
   outside = ~finite | (violation(loss, name, labels, problem, center) > 1e-6)
