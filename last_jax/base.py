@@ -64,9 +64,14 @@ class Certificate:
     exact: whether the labels are known to be a global optimum, up to `residual`, before they are computed. Where not,
       a `gap` of 0, to rounding, still shows that they are.
     road: how they were found, as "closed form".
-    gap: `[]` G at the labels less a lower bound of G over the set, as a share of G at the ground truth (moved into the
-      set) less that bound; at most 1, and 0, to rounding, only where the labels are a global optimum. Of local optima
-      of sparse labels, `constraints.simplex(max_nonzero=k)`, where steps are affine in the label; None otherwise.
+    gap: `[]` what the labels miss, as a share of what could be gained on the ground truth (moved into the set); at most
+      1, and None where nothing is known beyond `residual`. For sparse labels that are a local optimum,
+      `constraints.simplex(max_nonzero=k)`, where steps are affine in the label: a bound, 0, to rounding, only where the
+      labels are a global optimum. For free labels of a batch: an estimate of what rounding has cost, from what is left
+      of the error along each direction in which labels act, known in float32 or lost. It is above 1e-3 where examples
+      are so nearly alike that the digits of labels do not suffice, and may be so where they are the same. For labels in
+      a ball, `constraints.magnitude`: the rounding of labels and outputs beside its radius, which is large around large
+      predictions. It does not show what outputs lose when they are rounded, where ||x|| ||w|| is above 1e6.
   """
 
   residual: Array

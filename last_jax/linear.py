@@ -12,13 +12,14 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from last_jax.base import Array, Params, Student
 from last_jax.constraints import Constraint
 from last_jax.learners import Learner
 from last_jax.models import Linear, wide
 from last_jax.optimizers import Sgd
-from last_jax.quadratic import MOST_NUMBERS, Quadratic, power_of_two, safe_divide
+from last_jax.quadratic import MOST_NUMBERS, Quadratic, Squares, power_of_two, safe_divide, triangular
 
 
 class Geometry(NamedTuple):
@@ -145,6 +146,37 @@ def quadratic_of_batch(
     return Quadratic(at, multiply, linear, scale)
   matrix = share**2 * jnp.einsum("ij,ioc,jod->icjd", products, slopes, slopes)
   return Quadratic(at, matrix, linear, scale)
+
+
+def squares_of_batch(
+  learner: Learner, x: Array, gradients: Array, slopes: Array, error: Params, rate: Array | float, scale: Array | float
+) -> Squares | None:
+  """Return the squares of `quadratic_of_batch`; None where there are too many columns.
+
+  The examples' own factors, x = R Q, take the place of their inner products.
+
+  Args:
+    learner: the learner that takes the step.
+    x: `[m, d]`.
+    gradients: `[m, K]` u at `at`.
+    slopes: `[m, K, K]` du/dy at `at`.
+    error: w - w* before the step, with the drift.
+    rate: `[]` how far one unit of gradient moves the parameters.
+    scale: that of the quadratic.
+  """
+  if gradients.size > MOST_NUMBERS:
+    return None
+  inputs, rows = wide(x).T, error["weights"]  # [d, m], [d, K]
+  if _parts(learner)[0].bias:
+    inputs = jnp.concatenate([inputs, jnp.ones_like(inputs[:1])])
+    rows = jnp.concatenate([rows, error["bias"][None]])
+  basis, factors = triangular(inputs)  # [d, r], [r, m]
+  factors = (rate / x.shape[0] / scale) * factors
+  basis_of_outputs = np.linalg.qr(learner.loss.gradient_rows(gradients.shape[1]).T)[0].T
+  shown = jnp.asarray(basis_of_outputs, gradients.dtype)  # [R, K]
+  after = (basis.T @ rows / scale - factors @ gradients) @ shown.T  # [r, R]
+  effects = jnp.einsum("po,ioc->ipc", shown, slopes)
+  return Squares(after.reshape(-1), -jnp.einsum("ri,ipc->rpic", factors, effects).reshape(after.size, -1))
 
 
 def can_track(learner: Learner) -> bool:

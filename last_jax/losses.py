@@ -69,7 +69,8 @@ class Loss(identity.Structural):
   def nearest_class_labels(self, labels: Array) -> Array:
     """Return for each of `labels [..., K]` the nearest class label (the first of several), `[..., K]`."""
     class_labels, flat = self.class_labels_like(labels), rows(labels)
-    gaps = jnp.sum((flat[:, None] - class_labels[None]) ** 2, -1)  # [m, C]
+    # Squared distances less ||label||^2: beside far labels, what tells classes apart would be lost.
+    gaps = jnp.sum(class_labels**2, 1)[None] - 2 * flat @ class_labels.T if flat.shape[1] == 1 else -flat  # [m, C]
     return class_labels[jnp.argmin(gaps, 1)].reshape(labels.shape)
 
   @property

@@ -22,6 +22,8 @@ _STEPS_PER_ROUND = 60  # Where there is a matrix up to the number of unknowns: t
 _NEWTON_STEPS = 4  # Tried at the end of a round.
 _SHARES = tuple(0.5**power for power in range(12))  # Of a Newton step.
 _LARGEST_TRACE = 64  # Units of rounding: in proportion to thousands of numbers, it would displace the minimiser.
+_SETTLING = 100  # Steps at most at the end, of each example's own length.
+_MISSED = 1e-4  # Of the gain, beyond which they are taken.
 _STALLED = 3  # Rounds without progress after which rounding is taken to be reached.
 
 
@@ -50,14 +52,58 @@ def minimise(quadratic: Quadratic, project: BatchProjection) -> tuple[Array, Cer
     return jnp.linalg.solve(system, goal.ravel()).reshape(goal.shape)
 
   # The derivative of the answer follows from the condition that it meets: nothing is computed for it until it is asked.
-  labels, steps = jax.lax.custom_root(
-    miss, start, lambda _, start: _iterate(problem, matrix, project, start), solve_linear, has_aux=True
-  )
+  def solve(_: Callable[[Array], Array], start: Array) -> tuple[Array, Array]:
+    labels, steps = _iterate(problem, matrix, project, start)
+    return (labels if matrix is None else _settle(quadratics.fixed(quadratic), project, start, labels)), steps
+
+  labels, steps = jax.lax.custom_root(miss, start, solve, solve_linear, has_aux=True)
   # False, too, where a label is not a number.
   better = problem.scaled_change(labels) <= problem.scaled_change(start)
   labels = jnp.where(better, labels, start)
   left = quadratics.residual(quadratic, project, labels)
-  return labels, Certificate(residual=left, iterations=steps.astype(int), exact=True, road="projected gradients")
+  gap = None
+  if matrix is not None:
+    held = quadratics.fixed(quadratic)
+    now, first = jax.lax.stop_gradient((labels, start))
+    missed = _own_steps(held, project, now)[1]
+    gap = safe_divide(missed, missed + jnp.maximum(held.scaled_change(first) - held.scaled_change(now), 0.0))
+  return labels, Certificate(left, steps.astype(int), exact=True, road="projected gradients", gap=gap)
+
+
+def _own_steps(quadratic: Quadratic, project: BatchProjection, labels: Array) -> tuple[Array, Array]:
+  """Return labels after a step of each example's own length, `[m, K]`, and about how much G falls by them, `[]`.
+
+  Beside examples that move the student much more, steps of one length for all leave the others where they are.
+  """
+  gradient = quadratic.gradient(labels)
+  blocks = jnp.einsum("ikil->ikl", quadratic.matrix)
+  curvature = jnp.sqrt(jnp.sum(blocks**2, (1, 2)))
+  size = 1 + jnp.sqrt(jnp.sum(labels**2, 1))
+  steep = jnp.sqrt(jnp.sum(gradient**2, 1)) / (quadratics.LONGEST_STEP * size)
+  moved = project(labels - safe_divide(gradient, jnp.maximum(curvature, steep)[:, None]))
+  falls = jnp.sum(gradient * (labels - moved), 1)
+  rounding = 8 * jnp.finfo(labels.dtype).eps * jnp.sqrt(jnp.sum(gradient**2, 1)) * size
+  falls = jnp.where(falls > rounding, falls, 0.0)
+  return jnp.where((falls > 0)[:, None], moved, labels), jnp.sum(falls)
+
+
+def _settle(quadratic: Quadratic, project: BatchProjection, start: Array, labels: Array) -> Array:
+  """Return labels from which steps of each example's own length lead no further; mostly they are there already."""
+  level = quadratic.scaled_change(start)
+
+  def more(state: tuple[Array, Array, Array, Array]) -> Array:
+    labels, _, missed, count = state
+    return (missed > _MISSED * (level - quadratic.scaled_change(labels))) & (count < _SETTLING)
+
+  def step(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+    labels, goal, _, count = state
+    way = goal - labels
+    share = safe_divide(-jnp.sum(quadratic.gradient(labels) * way), jnp.sum(way * quadratic.product(way)))
+    labels = labels + jnp.clip(share, 0.0, 1.0) * way  # Between labels of a convex set.
+    return labels, *_own_steps(quadratic, project, labels), count + 1
+
+  first = (labels, *_own_steps(quadratic, project, labels), jnp.zeros((), int))
+  return jax.lax.while_loop(more, step, first)[0]
 
 
 def _normalise(quadratic: Quadratic, start: Array) -> tuple[Quadratic, Callable[[], Array] | None]:

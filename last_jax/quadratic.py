@@ -24,9 +24,18 @@ BatchProjection = Callable[[Array], Array]
 
 MOST_NUMBERS = 4096  # Of a label problem whose matrix is formed: 64 MiB in float32.
 _MAX_SWEEPS = 20  # Of coordinate descent over one-hot batches.
-_CONJUGATE_GRADIENTS = 300  # At most, where there is no matrix.
 _POWER_STEPS = 10  # For the largest curvature.
-_LONGEST_STEP = 1e6  # Of a gradient step before a projection, relative to the labels: see `residual`.
+LONGEST_STEP = 1e6  # Of a gradient step before a projection, relative to the labels: see `residual`.
+
+
+class Squares(NamedTuple):
+  """G as a sum of squares: G(at + d) = scale^2 ||error + columns d||^2, with d the m K numbers of the labels.
+
+  What its matrix, columnsᵀ columns, has lost to rounding is still here: see `free.py`.
+  """
+
+  error: Array  # [q]
+  columns: Array  # [q, m K]
 
 
 class Quadratic(NamedTuple):
@@ -40,6 +49,8 @@ class Quadratic(NamedTuple):
   matrix: Any
   linear: Array  # [m, K]
   scale: Array | float = 1.0  # []
+  # Only where labels are free; a function where squares take longer than the matrix, which may do.
+  squares: Squares | Callable[[], Squares] | None = None
 
   def change(self, labels: Array) -> Array:
     """Return G(labels) - G(at), `[m, K] -> []`."""
@@ -79,6 +90,16 @@ def power_of_two(values: Array) -> Array:
   return jnp.where(usable, 0.5 * largest / mantissa, 1.0)
 
 
+def triangular(columns: Array) -> tuple[Array, Array]:
+  """Return an orthonormal basis `[q, r]` of columns `[q, n]`, and the columns in it, `[r, n]`.
+
+  Each column keeps digits of its own, however small it is beside others.
+  """
+  lengths = jax.vmap(power_of_two, 1)(columns)
+  basis, factors = jnp.linalg.qr(columns / lengths[None])
+  return basis, factors * lengths[None]
+
+
 def _norm(values: Array) -> Array:
   """Return the Euclidean norm of all entries, without overflow or underflow of their squares: `[]`."""
   size = power_of_two(values)
@@ -114,8 +135,8 @@ def fixed(quadratic: Quadratic) -> Quadratic:
 
 
 def steepness(quadratic: Quadratic, labels: Array) -> Array:
-  """Return the least curvature with which a gradient step from `labels` is no longer than `_LONGEST_STEP`: `[]`."""
-  return _norm(quadratic.gradient(labels)) / (_LONGEST_STEP * (1 + _norm(labels)))
+  """Return the least curvature with which a gradient step from `labels` is no longer than `LONGEST_STEP`: `[]`."""
+  return _norm(quadratic.gradient(labels)) / (LONGEST_STEP * (1 + _norm(labels)))
 
 
 def largest_curvature(quadratic: Quadratic) -> Array:
@@ -144,60 +165,12 @@ def solved_directly(labels: Array, road: str, *, exact: bool = True) -> Certific
 # --- Solvers.
 
 
-def minimise_free(quadratic: Quadratic) -> tuple[Array, Certificate]:
-  """Return the minimiser over all labels that is nearest to `at`, `[m, K]`."""
-  check(quadratic)
-  at, size = quadratic.at, quadratic.at.size
-  if callable(quadratic.matrix):
-    return _conjugate_gradients(quadratic)
-  matrix, linear = quadratic.matrix.reshape(size, size), quadratic.linear.reshape(size)
-  if size == 1:
-    labels = at - safe_divide(linear, matrix[0]).reshape(at.shape)
-    return jnp.where(jnp.isfinite(labels), labels, at), solved_directly(at, "closed form")
-  curvature, slope = power_of_two(matrix), power_of_two(linear)
-  matrix, linear = matrix / curvature, linear / slope
-  inverse = jax.lax.stop_gradient(_pseudo_inverse(matrix))
-  step = jax.lax.stop_gradient(-inverse @ linear)
-  source = jax.lax.stop_gradient(inverse @ step)  # step = matrix @ source: it has no part without effect on G.
-  within = jax.lax.stop_gradient(matrix @ inverse)
-  # Refines the step, and is what autodiff sees: how the answer moves, and how the directions without effect turn.
-  step = step - inverse @ (matrix @ step + linear)
-  step = step + matrix @ source - within @ (matrix @ source)
-  labels = at + (step * (slope / curvature)).reshape(at.shape)
-  better = (step @ (matrix @ step) + 2 * linear @ step <= 0) & jnp.all(jnp.isfinite(labels))
-  labels = jnp.where(better, labels, at)
-  left = residual(quadratic, lambda y: y, labels)
-  return labels, Certificate(residual=left, iterations=jnp.zeros((), int), exact=True, road="linear solve")
-
-
-def _conjugate_gradients(quadratic: Quadratic) -> tuple[Array, Certificate]:
-  """Return the minimiser from products alone: conjugate gradients from `at` never leave the range of the matrix."""
-  slope = power_of_two(quadratic.linear)
-  tolerance = float(4 * jnp.finfo(quadratic.at.dtype).eps)
-  step, _ = jax.scipy.sparse.linalg.cg(
-    quadratic.product, -quadratic.linear / slope, tol=tolerance, maxiter=_CONJUGATE_GRADIENTS
-  )
-  labels = quadratic.at + slope * step
-  better = (quadratic.scaled_change(labels) <= 0) & jnp.all(jnp.isfinite(labels))
-  labels = jnp.where(better, labels, quadratic.at)
-  left = residual(quadratic, lambda y: y, labels)
-  count = jnp.full((), _CONJUGATE_GRADIENTS, int)
-  return labels, Certificate(residual=left, iterations=count, exact=True, road="conjugate gradients")
-
-
 def check(quadratic: Quadratic) -> None:
   """Raise unless the shapes agree."""
   chex.assert_rank(quadratic.at, 2)
   chex.assert_equal_shape([quadratic.at, quadratic.linear])
   if not callable(quadratic.matrix):
     chex.assert_shape(quadratic.matrix, quadratic.at.shape * 2)
-
-
-def _pseudo_inverse(matrix: Array) -> Array:
-  values, vectors = jnp.linalg.eigh(matrix)
-  cut = matrix.shape[0] * jnp.finfo(matrix.dtype).eps * jnp.max(jnp.abs(values))
-  inverse = jnp.where(values > cut, 1.0 / jnp.where(values > cut, values, 1.0), 0.0)
-  return (vectors * inverse[None]) @ vectors.T
 
 
 def minimise_discrete(quadratic: Quadratic, class_labels: Array, max_combinations: int) -> tuple[Array, Certificate]:

@@ -18,10 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax import projected
+from last_jax import projected, simplices
 from last_jax import quadratic as quadratics
 from last_jax.base import Array, Certificate
-from last_jax.constraints import project_simplex
 from last_jax.quadratic import BatchProjection, Quadratic, safe_divide
 
 _STEPS = (0.05, 1.0, 4.0, 16.0, 64.0)  # Lengths of gradient steps from which supports are read, in 1 / curvature.
@@ -119,7 +118,7 @@ def _take(labels: Array, support: Array) -> Array:
 
 
 def _project_each(labels: Array) -> Array:
-  return jax.vmap(project_simplex)(labels)
+  return jax.vmap(simplices.project)(labels)
 
 
 def _solve_on(problem: Quadratic, support: Array) -> Array:

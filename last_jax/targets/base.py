@@ -32,6 +32,7 @@ class Step(NamedTuple):
   gradients: Array  # [n, K] u
   slopes: Array  # [n, K, K] B
   at: Array  # [n, K]
+  is_free: bool = False  # Whether labels have no constraint: how accurate they are depends on `Quadratic.squares`.
 
 
 class Local(NamedTuple):

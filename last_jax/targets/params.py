@@ -1,6 +1,7 @@
 """Targets in the space of the parameters: one point, or a trajectory."""
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import jax
@@ -13,7 +14,7 @@ from last_jax.learners import Learner
 from last_jax.linear import Geometry
 from last_jax.models import wide
 from last_jax.problem import Problem
-from last_jax.quadratic import Quadratic, power_of_two
+from last_jax.quadratic import Quadratic, Squares, power_of_two, triangular
 from last_jax.targets.base import (
   Local,
   PerStep,
@@ -25,6 +26,8 @@ from last_jax.targets.base import (
   squares,
   sum_of_squares,
 )
+
+_FORMED = 2**18  # Entries of the gradients of all outputs of a batch, up to which free labels may need them.
 
 
 @jax.tree_util.register_dataclass
@@ -112,7 +115,34 @@ class ToParams:
     moved = jnp.einsum("irjs,js->ir", products, step.gradients[:, :count])
     after = (reach.reshape(-1, rows.shape[1]) @ rows.T).reshape(number, count) / length - pace * length * moved
     line = jnp.einsum("irc,ir->ic", step.slopes[:, :count], after)
-    return Quadratic(step.at, matrix, -share / scale * line, scale)
+    small = sum(leaf.size for leaf in jax.tree.leaves(student.params)) * step.at.size <= _FORMED
+    exact = functools.partial(self._squares, step, pace, scale) if step.is_free and small else None
+    return Quadratic(step.at, matrix, -share / scale * line, scale, exact)
+
+  def _squares(self, step: Step, pace: Any, scale: Any) -> Squares:
+    """Return the squares of `expand`, from the gradients of all outputs, which are formed."""
+    learner, params = step.learner, wide(step.student.params)
+    roots = None if self.layer_weights is None else jax.tree.map(jnp.sqrt, self.layer_weights)
+    rows = gradient_rows(step)
+
+    def gradients_of(x: Array) -> Array:
+      """Return the gradients of one example that belong to the rows, `[T R, P]`."""
+      _, pull = jax.vjp(lambda params: learner.apply(params, x[None]).reshape(-1), params)
+      return jax.vmap(lambda row: _flat(distances.weigh(pull(row)[0], roots)))(rows)
+
+    drift, _ = learner.drift(step.student, self.coasting)
+    error = _flat(distances.weigh(distances.difference(drift, self.params), roots))
+    gradients = jax.vmap(gradients_of)(step.x).reshape(-1, error.size)
+    basis, factors = triangular(gradients.T)  # [P, r], [r, n R]
+    factors = (pace / scale) * factors
+    effects = step.slopes[:, : gradients.shape[0] // step.at.shape[0]]  # [n, R, K]
+    after = error @ basis / scale - factors @ step.gradients[:, : effects.shape[1]].reshape(-1)
+    columns = -jnp.einsum("qir,irc->qic", factors.reshape(-1, *effects.shape[:2]), effects)
+    return Squares(after, columns.reshape(-1, step.at.size))
+
+
+def _flat(tree: Any) -> Array:
+  return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(tree)])
 
 
 def params(
