@@ -27,6 +27,17 @@ def test_they_are_uniform_and_belong_to_key_and_step():
   assert np.mean(drawn != draw(0, 4000, 5, 10, jax.random.key(1))) > 0.85
 
 
+@pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
+def test_they_are_the_first_bits_of_keys_folded_with_the_number_of_the_draw(kind):
+  size = 2**16
+  for seed in (0, 1, 2**31 - 1):
+    key = jax.random.key(seed, impl=kind)
+    for first in (0, 5, 2**20):
+      folded = jax.vmap(lambda i, key=key: jax.random.fold_in(key, i))(jnp.arange(3 * first, 3 * first + 30))
+      bits = np.asarray(jax.random.key_data(folded))[:, 0]
+      np.testing.assert_array_equal(draw(first, 10, 3, size, key).ravel(), bits >> 16)
+
+
 @pytest.mark.parametrize("size", [1, 7, 65536, 65537, 1_000_003, 2**31 - 1])
 def test_every_size_of_pool_divides_the_same_random_numbers(size):
   """floor(u n) for numbers u that the largest pool shows to within 2^-31."""

@@ -63,6 +63,14 @@ def test_a_lesson_is_compared_with_an_empty_call():
   assert empty.kind == calls.EMPTY
   assert measured.unit == "call"
   assert measured.ours.units == empty.timing.units == 10
+  assert not measured.limits
+
+
+def test_a_call_of_teach_has_a_bound_in_time_of_its_thread():
+  (measured,) = measure("call")
+  (limit,) = measured.limits
+  assert (limit.name, limit.most) == (calls.THREAD, 0.3)
+  assert limit.value > 0
 
 
 @needs_torch
