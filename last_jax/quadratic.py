@@ -26,6 +26,7 @@ MOST_NUMBERS = 4096  # Of a label problem whose matrix is formed: 64 MiB in floa
 _MAX_SWEEPS = 20  # Of coordinate descent over one-hot batches.
 _CONJUGATE_GRADIENTS = 300  # At most, where there is no matrix.
 _POWER_STEPS = 10  # For the largest curvature.
+_FACTORED_FROM = 128  # Numbers from which a Cholesky factor is tried first: eigenvalues take four times as long.
 _LONGEST_STEP = 1e6  # Of a gradient step before a projection, relative to the labels: see `residual`.
 
 
@@ -156,13 +157,16 @@ def minimise_free(quadratic: Quadratic) -> tuple[Array, Certificate]:
     return jnp.where(jnp.isfinite(labels), labels, at), solved_directly(at, "closed form")
   curvature, slope = power_of_two(matrix), power_of_two(linear)
   matrix, linear = matrix / curvature, linear / slope
-  inverse = jax.lax.stop_gradient(_pseudo_inverse(matrix))
-  step = jax.lax.stop_gradient(-inverse @ linear)
-  source = jax.lax.stop_gradient(inverse @ step)  # step = matrix @ source: it has no part without effect on G.
-  within = jax.lax.stop_gradient(matrix @ inverse)
+  root, constant = jax.lax.stop_gradient((_inverse_root(matrix), matrix))
+
+  def solve(right: Array) -> Array:
+    return root.T @ (root @ right)
+
+  step = jax.lax.stop_gradient(-solve(linear))
+  source = jax.lax.stop_gradient(solve(step))  # step = matrix @ source: it has no part without effect on G.
   # Refines the step, and is what autodiff sees: how the answer moves, and how the directions without effect turn.
-  step = step - inverse @ (matrix @ step + linear)
-  step = step + matrix @ source - within @ (matrix @ source)
+  step = step - solve(matrix @ step + linear)
+  step = step + matrix @ source - constant @ solve(matrix @ source)
   labels = at + (step * (slope / curvature)).reshape(at.shape)
   better = (step @ (matrix @ step) + 2 * linear @ step <= 0) & jnp.all(jnp.isfinite(labels))
   labels = jnp.where(better, labels, at)
@@ -193,11 +197,25 @@ def check(quadratic: Quadratic) -> None:
     chex.assert_shape(quadratic.matrix, quadratic.at.shape * 2)
 
 
-def _pseudo_inverse(matrix: Array) -> Array:
-  values, vectors = jnp.linalg.eigh(matrix)
-  cut = matrix.shape[0] * jnp.finfo(matrix.dtype).eps * jnp.max(jnp.abs(values))
-  inverse = jnp.where(values > cut, 1.0 / jnp.where(values > cut, values, 1.0), 0.0)
-  return (vectors * inverse[None]) @ vectors.T
+@jax.jit  # Where a factor holds NaN, only this function sees them.
+def _inverse_root(matrix: Array) -> Array:
+  """Return R `[n, n]` with Rᵀ R the pseudo-inverse: eigenvalues within rounding of zero count as zero."""
+  size = matrix.shape[0]
+  tolerance = size * jnp.finfo(matrix.dtype).eps
+
+  def by_eigenvalues() -> Array:
+    values, vectors = jnp.linalg.eigh(matrix)
+    large = values > tolerance * jnp.max(jnp.abs(values))
+    return jnp.where(large, 1.0 / jnp.sqrt(jnp.where(large, values, 1.0)), 0.0)[:, None] * vectors.T
+
+  if size < _FACTORED_FROM:
+    return by_eigenvalues()
+  lower = jnp.linalg.cholesky(matrix, symmetrize_input=False)
+  root = jax.scipy.linalg.solve_triangular(lower, jnp.eye(size, dtype=matrix.dtype), lower=True)
+  at = jnp.zeros((size, 1), matrix.dtype)
+  inverse_norm = largest_curvature(Quadratic(at, lambda direction: root.T @ (root @ direction), at))
+  regular = inverse_norm * jnp.linalg.norm(matrix) * tolerance < 1  # No eigenvalue counts as zero. False for NaN.
+  return jax.lax.cond(regular, lambda: root, by_eigenvalues)
 
 
 def minimise_discrete(quadratic: Quadratic, class_labels: Array, max_combinations: int) -> tuple[Array, Certificate]:
