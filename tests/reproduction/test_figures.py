@@ -13,11 +13,11 @@ from last_jax.tools.charts import Chart
 QUICK = Size("quick", 2)
 NONE = last.constraints.none()
 
-# SPEC section 5, by name.
+# SPEC section 5, by name, and what goes beyond the paper.
 NAMES = {
   "lsr", "lr_half_moons", "lr_gaussian", "lr_mnist_35", "labels_half_moons", "mlp_mnist_35", "mlp_mnist_79",
   "examples_linear", "examples_mlp", "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear",
-  "theory",
+  "theory", "auxiliary_channel",
 }  # fmt: skip
 
 
