@@ -10,10 +10,20 @@ import jax
 import jax.numpy as jnp
 
 from last_jax.base import Array, Certificate
-from last_jax.quadratic import Quadratic, Squares, check, power_of_two, residual, safe_divide, solved_directly
+from last_jax.quadratic import (
+  Quadratic,
+  Squares,
+  check,
+  largest_curvature,
+  power_of_two,
+  residual,
+  safe_divide,
+  solved_directly,
+)
 
 _REFINEMENTS = 3  # Of a solution by singular values.
 _WORTH = 1e-4  # Of the gain: where less is to be had, directions that may have no effect are left alone.
+_FACTORED_FROM = 128  # Numbers from which a Cholesky factor is tried first: eigenvalues take four times as long.
 _SUFFICES = 1e-4  # The gap up to which labels from the matrix are taken, where squares take longer.
 _CONJUGATE_GRADIENTS = 300  # At most, where there is no matrix.
 
@@ -129,31 +139,53 @@ def _by_matrix(quadratic: Quadratic) -> tuple[Array, Array]:
   slope = power_of_two(linear)
   linear = linear / slope
   fixed, fixed_linear = jax.lax.stop_gradient((matrix, linear))
-  values, vectors = jnp.linalg.eigh(fixed)
-  kept = values > size * eps * jnp.max(jnp.abs(values))
-  inverse = jnp.where(kept, 1 / jnp.where(kept, values, 1.0), 0.0)
+  root, without_effect = _inverse_root(fixed)
 
   def solve(gradient: Array) -> Array:
-    return vectors @ (inverse * (gradient @ vectors))
+    return root.T @ (root @ gradient)
 
   step = -solve(fixed_linear)
   step = step - solve(fixed_linear + fixed @ step)
-  without_effect = jnp.where(kept[None], 0.0, vectors)[:, ::-1]
   step = _shortened(step, without_effect, lengths)
   turn = matrix @ solve(step)
-  change = -solve(linear + matrix @ step) + turn - vectors @ (jnp.where(kept, turn @ vectors, 0.0))
+  change = -solve(linear + matrix @ step) + without_effect @ (without_effect.T @ turn)
   step = step + change - jax.lax.stop_gradient(change)
   labels = at + (step * (slope / lengths)).reshape(at.shape)
   rounded = jax.lax.stop_gradient((labels - at).reshape(size) * (lengths / slope))
   gained = -jnp.sum(rounded * (fixed @ rounded + 2 * fixed_linear))
   usable = (gained >= 0) & jnp.all(jnp.isfinite(labels))
   gained, rounded = jnp.where(usable, gained, 0.0), jnp.where(usable, rounded, 0.0)
-  left = (fixed_linear + fixed @ rounded) @ vectors
-  missed = jnp.sum(inverse * left**2)
+  left = fixed_linear + fixed @ rounded
+  missed = jnp.sum((root @ left) ** 2)
   # A slope above rounding along a direction that is taken for one without effect: any part of the gain may be missed.
   noise = 8 * size**0.5 * eps * (jnp.linalg.norm(fixed_linear) + jnp.linalg.norm(fixed) * jnp.linalg.norm(rounded))
-  lost = jnp.any(~kept & (jnp.abs(left) > noise))
+  lost = jnp.any(jnp.abs(left @ without_effect) > noise)
   return jnp.where(usable, labels, at), jnp.where(lost, 1.0, safe_divide(missed, missed + gained))
+
+
+@jax.jit  # Where a factor holds NaN, only this function sees them.
+def _inverse_root(matrix: Array) -> tuple[Array, Array]:
+  """Return R `[n, n]` with Rᵀ R the pseudo-inverse, and an orthonormal basis of what it leaves out, and zeros `[n, n]`.
+
+  Eigenvalues within rounding of zero count as zero.
+  """
+  size = matrix.shape[0]
+  tolerance = size * jnp.finfo(matrix.dtype).eps
+
+  def by_eigenvalues() -> tuple[Array, Array]:
+    values, vectors = jnp.linalg.eigh(matrix)
+    kept = values > tolerance * jnp.max(jnp.abs(values))
+    inverse = jnp.where(kept, 1.0 / jnp.sqrt(jnp.where(kept, values, 1.0)), 0.0)
+    return inverse[:, None] * vectors.T, jnp.where(kept[None], 0.0, vectors)[:, ::-1]
+
+  if size < _FACTORED_FROM:
+    return by_eigenvalues()
+  lower = jnp.linalg.cholesky(matrix, symmetrize_input=False)
+  root = jax.scipy.linalg.solve_triangular(lower, jnp.eye(size, dtype=matrix.dtype), lower=True)
+  at = jnp.zeros((size, 1), matrix.dtype)
+  inverse_norm = largest_curvature(Quadratic(at, lambda direction: root.T @ (root @ direction), at))
+  regular = inverse_norm * jnp.linalg.norm(matrix) * tolerance < 1  # No eigenvalue counts as zero. False for NaN.
+  return jax.lax.cond(regular, lambda: (root, jnp.zeros_like(root)), by_eigenvalues)
 
 
 def _conjugate_gradients(quadratic: Quadratic) -> tuple[Array, Certificate]:

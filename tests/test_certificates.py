@@ -12,7 +12,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import last_jax as last
-from last_jax import linear, quadratic, synthesis, targets
+from last_jax import free, linear, quadratic, synthesis, targets
 from tests import problems
 
 
@@ -309,3 +309,43 @@ def test_certificates_cost_nothing_where_they_are_not_used():
     return synthesis.greedy_labels(learner, student, targets.params(target), x, truth, last.constraints.magnitude(0.5))
 
   assert operations(lambda s: in_a_ball(s)[0], student) < operations(in_a_ball, student)
+
+
+@pytest.mark.parametrize("values", ["regular", "two are zero", "one is rounding"])
+def test_many_free_labels_are_the_nearest_minimiser(values):
+  """From a Cholesky factor where the matrix is regular, from eigenvalues where it is not: by NumPy's pseudo-inverse."""
+  size, draw = 150, np.random.default_rng(0)
+  spectrum = draw.uniform(1.0, 3.0, size)
+  spectrum[:2] = {"regular": (1.0, 1.0), "two are zero": (0.0, 0.0), "one is rounding": (1e-8, 1.0)}[values]
+  basis = np.linalg.qr(draw.normal(size=(size, size)))[0]
+  matrix = (basis * spectrum) @ basis.T
+  linear = matrix @ draw.normal(size=size)
+  at, shape = jnp.asarray(draw.normal(size=(size // 3, 3)), jnp.float32), (size // 3, 3)
+  problem = quadratic.Quadratic(
+    at, jnp.asarray(matrix, jnp.float32).reshape(shape * 2), jnp.asarray(linear, jnp.float32).reshape(shape)
+  )
+  labels, certificate = jax.jit(free.minimise)(problem)
+  expected = -np.linalg.pinv(matrix, rcond=1e-5) @ linear
+  np.testing.assert_allclose((labels - at).ravel(), expected, atol=1e-4)
+  assert certificate.residual < 1e-6
+
+
+@pytest.mark.slow
+def test_many_free_labels_have_derivatives(x64):
+  """Through the Cholesky factor, against those of NumPy's solution by finite differences."""
+  size, draw = 129, np.random.default_rng(1)
+  root = draw.normal(size=(size, 2 * size))
+  matrix, linear, away, along = root @ root.T / size, *draw.normal(size=(3, size))
+  turn = np.outer(away, away) / size
+
+  def minimum(t):
+    problem = quadratic.Quadratic(
+      jnp.zeros((size, 1)), (matrix + t * turn).reshape(size, 1, size, 1), (linear + t * away)[:, None]
+    )
+    return along @ free.minimise(problem)[0][:, 0]
+
+  def oracle(t):
+    return -along @ np.linalg.solve(matrix + t * turn, linear + t * away)
+
+  slope = (oracle(1e-5) - oracle(-1e-5)) / 2e-5
+  assert float(jax.grad(minimum)(0.0)) == pytest.approx(slope, rel=1e-6)

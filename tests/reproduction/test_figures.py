@@ -26,11 +26,11 @@ from last_jax.tools.charts import Chart
 QUICK = Size("quick", 2)
 NONE = last.constraints.none()
 
-# SPEC section 5, by name.
+# SPEC section 5, by name, and what goes beyond the paper.
 NAMES = {
   "lsr", "lr_half_moons", "lr_gaussian", "lr_mnist_35", "labels_half_moons", "mlp_mnist_35", "mlp_mnist_79",
   "examples_linear", "examples_mlp", "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear",
-  "theory", "large_margin",
+  "theory", "large_margin", "auxiliary_channel",
 }  # fmt: skip
 # What the paper says in passing, without a figure of its own.
 NAMES |= {"easy_to_hard", "label_sets", "soft_labels", "layer_weights", "planning"}
