@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from last_jax import constraints, rewards, targets, teachers
-from last_jax.base import Array, Params
+from last_jax import constraints, rewards, targets, teachers, training
+from last_jax.base import Array, Params, Pool
 from last_jax.problem import Problem
 from last_jax.reproduction import methods, problems, results, trained
 from last_jax.reproduction.claims import Claim, Reading
@@ -50,19 +50,24 @@ class Distiller(nn.Module):
   alone. It needs features as they are (`standardize=False`), and does not see the student's parameters.
   """
 
-  prior: float = 4.0  # The evidence of the truth, at first.
-  scale: float = 0.1  # Of examples.
+  prior: float = 4.0  # The evidence of the truth, at first; 0: the teacher never looks at it.
+  log_gain: float = 0.0  # At first.
+  center: Any = 0.0  # Subtracted from examples,
+  basis: Any = 0.1  # which are then multiplied by this number or matrix `[24, 24]`.
 
   @nn.compact
   def __call__(self, features: Mapping[str, Array]) -> Array:
     """`[m, 24]`, ... -> `[m, 2]`, what is added to the truth; its sum is 0."""
-    zeros = nn.initializers.zeros
-    weights = self.param("weights", zeros, (features["x"].shape[1],))
-    trust, gain = self.param("trust", zeros, ()), self.param("gain", zeros, ())
-    truth, prediction = features["label"][:, 0], features["prediction"][:, 0]
-    teacher = nn.sigmoid(self.scale * features["x"] @ weights + (self.prior + trust) * (2 * truth - 1))
-    shift = prediction - truth + jnp.exp(gain) * (teacher - prediction)
-    return jnp.stack([shift, -shift], -1)
+    truth, prediction = features["label"][:, :1], features["prediction"][:, :1]
+    x = features["x"] - self.center
+    x = x @ self.basis if jnp.ndim(self.basis) else x * self.basis
+    evidence = nn.Dense(1, kernel_init=nn.initializers.zeros)(x)
+    if self.prior:
+      trust = self.param("trust", nn.initializers.zeros, ())
+      evidence += (self.prior + trust) * (2 * truth - 1)
+    gain = jnp.exp(self.log_gain + self.param("gain", nn.initializers.zeros, ()))
+    shift = prediction - truth + gain * (nn.sigmoid(evidence) - prediction)
+    return jnp.concatenate([shift, -shift], -1)
 
 
 def distiller(**settings: Any) -> dict[str, Any]:
@@ -70,15 +75,28 @@ def distiller(**settings: Any) -> dict[str, Any]:
   return {"policy": Distiller(**settings), "features": _SEEN, "standardize": False, "output": outputs.free()}
 
 
+def whitened_inputs(pool: Pool) -> dict[str, np.ndarray]:
+  """Return settings of a `Distiller` after which the pool's examples are uncorrelated, of mean 0 and variance 1.
+
+  Where gradients are estimated, the noise of the largest derivatives drowns the others: inputs should be of one size.
+  """
+  x = np.asarray(pool.x, np.float64)
+  values, vectors = np.linalg.eigh(np.cov(x.T))
+  values = np.maximum(values, 1e-6 * values[-1])  # Of fewer examples than numbers, some are 0.
+  return {"center": x.mean(0).astype(np.float32), "basis": (vectors / np.sqrt(values)).astype(np.float32)}
+
+
 def decaying(rate: float, episodes: int) -> optax.GradientTransformation:
-  """Return Adam with a rate that falls to zero."""
+  """Return Adam with a rate that falls to zero: the last steps average noisy estimates."""
   return optax.adam(optax.cosine_decay_schedule(rate, episodes))
 
 
-def _recipes(size: Size, batch_size: int) -> list[trained.Recipe]:
+def _recipes(problem: Problem, size: Size, batch_size: int) -> list[trained.Recipe]:
   """Return the paper's two teachers, the same with less noise, and further ones."""
   unroll, sample = size.pick(2, 60, 300), size.pick(2, 40, 200)
   shared: dict[str, Any] = {"batch_size": batch_size}
+  evolve = size.pick(2, 30, 150)
+  whitened: dict[str, Any] = {"prior": 0.0, "log_gain": 1.6, **whitened_inputs(problem.pool)}
   few: dict[str, Any] = shared | {"reward": rewards.loss(20)}
   return [
     trained.unrolled(unroll, **few, evaluate_every=0),
@@ -93,6 +111,9 @@ def _recipes(size: Size, batch_size: int) -> list[trained.Recipe]:
     trained.unrolled(
       unroll, optimizer=decaying(0.1, unroll), **shared, **distiller()
     )._replace(name="unrolled distiller", variant="distiller"),
+    trained.Recipe("evolution strategies, distiller", "evolution", training.Evolution(
+      students=200, horizon=20, reset=0.1, deviation=0.1, optimizer=decaying(0.07, evolve), **shared,
+      **distiller(**whitened)), evolve),
   ]  # fmt: skip
 
 
@@ -105,9 +126,9 @@ def run_black_box(size: Size, tell: Tell) -> Outcome:
   """The students' own loss in place of the distance."""
   problem, init_fn = problems.softmax_on_two_digits(size, 1e-3)
   batch_size = size.pick(4, 20, 20)
-  recipes, sgd, greedy = _recipes(size, batch_size), methods.sgd(), _greedy(problem)
+  recipes, sgd, greedy = _recipes(problem, size, batch_size), methods.sgd(), _greedy(problem)
   learned = trained.train_all(problem.without_target(), init_fn, recipes, size, tell)
-  few, gradient, whole, groups, hypernetwork, distilled, *_ = learned
+  few, gradient, whole, groups, hypernetwork, distilled, evolved = learned
   ways, students = [sgd, *learned, greedy], trained.draw_students(init_fn, size)
   settings: dict[str, Any] = {"batch_size": batch_size, "metrics": ("distance",), "probe": _identity}
   records, _ = trained.evaluate(problem, students, ways, size, tell, 0.85, **settings)
@@ -134,6 +155,7 @@ def run_black_box(size: Size, tell: Tell) -> Outcome:
       Claim(f"{text} beats SGD (not in the paper).", distances.beats(each, sgd), remark, size=needed)
       for text, each in (
         ("Black-box unrolling of a distiller", distilled),
+        ("A distiller, trained by evolution strategies,", evolved),
         ("Black-box unrolling of a hypernetwork", hypernetwork),
       )
     ),
