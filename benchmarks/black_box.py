@@ -30,7 +30,7 @@ SGD = "SGD on the pool's labels"
 NOISE = 0.6
 CLEAN, MIXED = "SGD on the clean examples", "SGD on the clean and the noisy examples"
 TUNED = "SGD on the noisy examples, in the last third on the clean ones"
-DIGITS_AT, NOISY_AT = (30, 100, 300), (100, 300)  # Steps at which accuracy is compared.
+DIGITS_AT, NOISY_AT = (30, 100, 300), (30, 100, 300)  # Steps at which accuracy is compared.
 Teachers = dict[str, last.Teacher]
 
 
