@@ -28,8 +28,9 @@ from last_jax.tools.statistics import mean_interval
 
 SGD = "SGD on the pool's labels"
 NOISE = 0.6
-CLEAN = "SGD on the clean examples"
-DIGITS_AT, NOISY_AT = (30, 100, 300), (100, 300)  # Steps at which accuracy is compared.
+CLEAN, MIXED = "SGD on the clean examples", "SGD on the clean and the noisy examples"
+TUNED = "SGD on the noisy examples, in the last third on the clean ones"
+DIGITS_AT, NOISY_AT = (30, 100, 300), (30, 100, 300)  # Steps at which accuracy is compared.
 Teachers = dict[str, last.Teacher]
 
 
@@ -157,6 +158,39 @@ def digits_teachers(pool: last.Pool, logits: Callable[..., Any]) -> Teachers:
   }
 
 
+def in_turn(labels: last.Teacher, is_clean: Callable[[jax.Array], Any], noisy: int, count: int) -> last.Teacher:
+  """Show some of `noisy` examples with a teacher's labels or, in other steps, some of the others with their own.
+
+  Args:
+    labels: labels examples of its own proposal.
+    is_clean: whether a step shows clean examples.
+    noisy: number of the pool's first examples, which are noisy.
+    count: number of all.
+  """
+
+  def step(labels: last.Teacher, teacher_state: Any, view: Any, proposal: jax.Array) -> Any:
+    own = is_clean(view.step)
+    low, high = jnp.where(own, noisy, 0), jnp.where(own, count, noisy)
+    index = jax.random.randint(view.key, proposal.shape, low, high)
+    lesson, _, _ = labels.step(None, view, index)
+    return last.Lesson(index, jnp.where(own, view.truth[index], lesson.label)), teacher_state, None
+
+  return last.Teacher(labels.name, step=Partial(step, labels), prepare=labels.prepare)
+
+
+def mixed_teachers(clean: last.Pool, noisy: int) -> Teachers:
+  """Return teachers for a pool of noisy examples followed by clean ones."""
+  count, sgd = noisy + len(clean), teachers.sgd()
+  toward, from_step = targets.loss(clean, batch_size=200, damping=1.0), 2 * NOISY_AT[-1] // 3
+  return {
+    MIXED: sgd,
+    TUNED: in_turn(sgd, lambda step: step >= from_step, noisy, count),
+    "200 fresh, free, damping 1, in turn with clean examples": in_turn(
+      teachers.greedy(constraints.none(), toward), lambda step: step % 2 == 0, noisy, count
+    ),
+  }
+
+
 def noisy_teachers(clean: last.Pool) -> Teachers:
   """Return greedy teachers that show noisy examples, and validate on the clean ones."""
   free, simplex = constraints.none(), constraints.simplex
@@ -212,7 +246,7 @@ def digits(rate: float, seeds: range, only: list[str] | None) -> dict[str, Any]:
   return taught(learner, found, pool, test, seeds, DIGITS_AT, 8)
 
 
-def noisy(rate: float, seeds: range, only: list[str] | None, folder: str | None) -> dict[str, Any]:
+def noisy(rate: float, seeds: range, only: list[str] | None, folder: str | None, batch: int = 8) -> dict[str, Any]:
   """Compare on 4,000 images of MNIST with labels of which 60 % are drawn at random, and 1,000 with their own."""
   images, test = pools.load("mnist", "mlp", folder)
   random = np.random.default_rng(1)
@@ -220,8 +254,10 @@ def noisy(rate: float, seeds: range, only: list[str] | None, folder: str | None)
   mixed = np.where(random.uniform(size=4000) < NOISE, random.integers(0, 10, 4000), y[:4000])
   pool, clean = last.Pool(x[:4000], mixed.astype(np.int32)), last.Pool(x[4000:], y[4000:])
   learner = last.learners.mlp((784, 64, 10), learning_rate=rate)
-  results = taught(learner, {CLEAN: teachers.sgd()}, clean, test, seeds, NOISY_AT, 8)
-  return results | taught(learner, pick(noisy_teachers(clean), only), pool, test, seeds, NOISY_AT, 8)
+  both = last.Pool(x, np.concatenate([pool.y, clean.y]))
+  results = taught(learner, {CLEAN: teachers.sgd()}, clean, test, seeds, NOISY_AT, batch)
+  results |= taught(learner, pick(noisy_teachers(clean), only), pool, test, seeds, NOISY_AT, batch)
+  return results | taught(learner, pick(mixed_teachers(clean, len(pool)), only), both, test, seeds, NOISY_AT, batch)
 
 
 def table(found: dict[str, Any], at: tuple[int, ...], against: str = SGD) -> list[str]:
@@ -245,6 +281,7 @@ def define_flags() -> None:
     "learning_rate", None, "Of the student; by default 0.5 for digits, 0.1 for noisy, 1e-3 for paper.", 0.0
   )
   flags.DEFINE_integer("seeds", 10, "Number of seeds.", 2)
+  flags.DEFINE_integer("batch_size", 8, "Examples in a step, with --data=noisy.", 1)
   flags.DEFINE_integer("students", 20, "Of each seed, in the paper's setting.", 1)
   flags.DEFINE_integer("first_seed", 0, "The first of them.", 0)
   flags.DEFINE_multi_string("only", None, "Part of the names of teachers to run, besides SGD; may be repeated.")
@@ -264,7 +301,7 @@ def main(_: list[str]) -> None:
     found = digits(chosen.learning_rate or 0.5, seeds, chosen.only)
     print("\n".join(table(found, DIGITS_AT)))
   else:
-    found = noisy(chosen.learning_rate or 0.1, seeds, chosen.only, chosen.mnist_folder)
+    found = noisy(chosen.learning_rate or 0.1, seeds, chosen.only, chosen.mnist_folder, chosen.batch_size)
     for against in (SGD, CLEAN):
       print("\n".join(table(found, NOISY_AT, against)))
   if chosen.json:

@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from absl import app, flags
 from flax import linen as nn
 
 import last_jax as last
 from last_jax import fitting, outputs, rewards, training
-from last_jax.reproduction.black_box import Hypernetwork
+from last_jax.reproduction.black_box import Distiller, Hypernetwork, decaying, distiller, whitened_inputs
 from last_jax.tools.statistics import mean_interval
 
 STUDENTS, STEPS, BATCH = 20, 300, 20
+VALUES = tuple(float(value) for value in np.linspace(-1, 2, 13))  # Of the first class, in labels to choose from.
 METRICS = ("distance", "reachable", "excess loss", "accuracy")
 
 
@@ -62,6 +62,20 @@ class Cnn(nn.Module):
     return nn.Dense(2, kernel_init=nn.initializers.normal(1e-3))(nn.relu(nn.Dense(64)(x) + student.repeat(len(x), 0)))
 
 
+class Chooser(nn.Module):
+  """Probabilities of labels (v, 1 - v) around those of a `Distiller`: Gaussian in v."""
+
+  around: Distiller
+  values: tuple[float, ...]  # v, [A]
+  deviation: float = 0.5
+
+  @nn.compact
+  def __call__(self, features: Mapping[str, jax.Array]) -> jax.Array:
+    """`[m, 24]`, ... -> `[m, A]`, logarithms of probabilities up to a constant."""
+    center = (features["label"] + self.around(features))[:, :1]
+    return -0.5 * ((jnp.array(self.values) - center) / self.deviation) ** 2
+
+
 class Linear(nn.Module):
   """A shift of the label that is linear in the example, its label and the prediction: 27 weights."""
 
@@ -73,26 +87,33 @@ class Linear(nn.Module):
     return jnp.concatenate([shift, -shift], -1)
 
 
-def decaying(rate: float, episodes: int) -> optax.GradientTransformation:
-  """Return Adam with a rate that falls to zero: estimates are noisy, and the last steps average them."""
-  return optax.adam(optax.cosine_decay_schedule(rate, episodes))
-
-
 def methods() -> list[Method]:
   """Return the methods, with their settings."""
   shared: dict[str, Any] = {"batch_size": BATCH}
+  whitened: dict[str, Any] = {"prior": 0.0, "log_gain": 1.6, **whitened_inputs(make_problem(images=False).pool)}
   return [
     Method("unrolling, loss of 20 examples, last policy", training.Unrolled(
       reward=rewards.loss(20), evaluate_every=0, **shared), 500),
     Method("unrolling", training.Unrolled(**shared), 500),
     Method("unrolling, hypernetwork, free labels", training.Unrolled(
       policy=Hypernetwork(), output=outputs.free(), learning_rate=1e-2, **shared), 300),
+    Method("unrolling, hypernetwork that sees parameters as they are", training.Unrolled(
+      policy=Hypernetwork(), output=outputs.free(), standardize=False, learning_rate=3e-3, **shared), 300),
+    Method("unrolling, distiller", training.Unrolled(
+      optimizer=decaying(0.1, 300), **shared, **distiller()), 300),
     Method("unrolling, CNN on pixels", training.Unrolled(policy=Cnn(), **shared), 200, images=True),
     Method("policy gradient, linear, from the truth, groups of 8", training.Reinforce(
       actions=outputs.actions(outputs.BINARY, prior=4.0), hidden=(), features=("x", "label", "prediction"),
       students=64, group=8, horizon=20, reset=0.125, discount=1.0, optimizer=decaying(0.02, 200), **shared), 200),
+    Method("policy gradient, distiller, 13 labels, groups of 8", training.Reinforce(
+      policy=Chooser(Distiller(**whitened), VALUES), actions=[[value, 1 - value] for value in VALUES],
+      features=("x", "label", "prediction"), standardize=False, students=64, group=8, horizon=20, reset=0.125,
+      discount=1.0, optimizer=decaying(0.07, 200), **shared), 200),
     Method("policy gradient, the paper's (accuracy, b = -0.1)", training.Reinforce(
       actions=outputs.BINARY, reward=rewards.accuracy(), baseline=-0.1, **shared), 200),
+    Method("evolution strategies, distiller", training.Evolution(
+      students=200, horizon=20, reset=0.1, deviation=0.1, optimizer=decaying(0.07, 150), **shared,
+      **distiller(**whitened)), 150),
     Method("evolution strategies, linear, free labels", training.Evolution(
       policy=Linear(), features=("x", "label", "prediction"), output=outputs.free(), students=200, horizon=20,
       reset=0.2, deviation=0.02, optimizer=decaying(0.005, 150), **shared), 150),

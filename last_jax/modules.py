@@ -81,9 +81,7 @@ class Nnx(_Network):
     """Return random parameters, or the module's own."""
     if self.make is None:
       return own
-    from flax import nnx
-
-    return _divide_nnx(_call_with(self.make, "rngs", nnx.Rngs(key)))[1]
+    return divide_nnx(make_nnx("module", self.make, key))[1]
 
   def apply(self, params: Params, x: Array, own: Params | None, fixed: Any) -> Array:
     """Return outputs, `[m, ...] -> [m, K]` or `[m, T, K]`."""
@@ -137,13 +135,10 @@ def linen_or_nnx(module: Any, x: Any, variables: Any = None) -> tuple[Linen | Nn
   if isinstance(module, nnx.Module):
     instance, make = module, None
   elif callable(module):
-    instance, make = _call_with(module, "rngs", nnx.Rngs(0)), module
-    if not isinstance(instance, nnx.Module):
-      kind = type(instance).__name__
-      raise TypeError(f"module, as a function of rngs, must return an nnx module, but it returned a {kind}")
+    instance, make = make_nnx("module", module, 0), module
   else:
     raise TypeError(f"module must be a linen or nnx module, or a function of rngs, but it is a {type(module).__name__}")
-  graph, params, fixed = _divide_nnx(instance)
+  graph, params, fixed = divide_nnx(instance)
   constants = _as_arrays((params if make is None else None, fixed))
   remade.warn_if_remade("module", graph if make is None else (graph, make), stacklevel=3)
   return Nnx(evaluation_settings(instance), _integers(example), *_shapes(constants), graph, make), constants
@@ -194,7 +189,18 @@ def _linen(module: Any, example: Array | None, variables: Any) -> tuple[Linen, t
   return Linen(tuple(settings.items()), _integers(example), *_shapes(constants), module), constants
 
 
-def _divide_nnx(module: Any) -> tuple[Any, Params, Any]:
+def make_nnx(name: str, make: Callable[..., Any], seed: Any) -> Any:
+  """Return the module that a function of rngs makes; `seed`: a number or a key."""
+  from flax import nnx
+
+  instance = _call_with(make, "rngs", nnx.Rngs(seed))
+  if not isinstance(instance, nnx.Module):
+    kind = type(instance).__name__
+    raise TypeError(f"{name}, as a function of rngs, must return an nnx module, but it returned a {kind}")
+  return instance
+
+
+def divide_nnx(module: Any) -> tuple[Any, Params, Any]:
   """Return the graph, the parameters and the other states of a copy of the module in evaluation mode."""
   from flax import nnx
 

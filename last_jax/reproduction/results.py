@@ -97,6 +97,7 @@ def charts(
   records: Mapping[str, Records],
   times: Mapping[str, Mapping[str, float]],
   *,
+  more: Mapping[str, Mapping[str, np.ndarray]] | None = None,
   levels: Mapping[str, Sequence[Level]] | None = None,
   x_log: bool = False,
   suffix: str = "",
@@ -107,6 +108,7 @@ def charts(
     methods: in the order of the legend.
     records: by method.
     times: by the label of an x axis, seconds per step by method.
+    more: further metrics of `tools.PANELS`, "excess" or "reachable": `[seeds, records]` by method.
     levels: by metric.
     x_log: whether the x axis is logarithmic.
     suffix: of the titles.
@@ -115,7 +117,8 @@ def charts(
   for method in methods:
     own = records[method.key]
     axes = {"iteration": own.step} | {label: seconds[method.key] * own.step for label, seconds in times.items()}
-    curves.append(method.curves({metric: getattr(own, metric) for metric in METRICS}, axes))
+    measured = {metric: values[method.key] for metric, values in (more or {}).items()}
+    curves.append(method.curves({metric: getattr(own, metric) for metric in METRICS} | measured, axes))
   found = metric_charts(curves, levels=levels, x_log=x_log)
   return tuple(chart._replace(title=chart.title + suffix) for chart in found)
 
@@ -154,7 +157,7 @@ def compare(problem: Problem, records: Mapping[str, Records]) -> Distances:
 
 
 def compare_students(problem: Problem, records: Mapping[str, Records]) -> Distances:
-  """Return the distances of all methods, with everything else about their last parameters.
+  """Return the distances of all methods, with everything else about the parameters that were recorded.
 
   Args:
     problem: of a linear learner, with a test pool, shared by all seeds.
@@ -170,11 +173,12 @@ def compare_students(problem: Problem, records: Mapping[str, Records]) -> Distan
     objective = learner.objective(params, problem.pool.x, problem.truth)
     return jnp.linalg.norm(project @ error), objective, accuracy
 
-  measure_all = jax.jit(jax.vmap(jax.vmap(measure)))
+  # One seed after the other: the outputs on the test pool of all students and records at once would be gigabytes.
+  measure_all = jax.jit(lambda params: jax.lax.map(jax.vmap(jax.vmap(measure)), params))
   found, reachable = {}, {}
   for key, own in records.items():
-    ends = measure_all(jax.tree.map(lambda leaf: leaf[:, :, -1], own.probe))
-    reachable[key], objective, accuracy = (np.asarray(each, np.float64).mean(1, keepdims=True) for each in ends)
+    measured = measure_all(own.probe)
+    reachable[key], objective, accuracy = (np.asarray(each, np.float64).mean(1) for each in measured)
     found[key] = own._replace(objective=objective, accuracy=accuracy)
   return Distances(found, problems.rounding_floor(problem), problems.lowest_objective(problem), reachable)
 

@@ -12,7 +12,7 @@ from last_jax import io
 from last_jax.base import is_concrete
 from last_jax.teachers import outputs
 from last_jax.teachers.features import NAMES, Inputs
-from last_jax.teachers.module_network import ModuleNetwork, check_module
+from last_jax.teachers.module_network import find_network
 from last_jax.teachers.policy import Policy
 
 _KINDS: dict[str, Any] = {
@@ -32,14 +32,15 @@ def load_policy(path: str | os.PathLike[str], module: Any = None) -> Policy:
 
   Args:
     path: the file.
-    module: where the policy's network is a Flax module, that module: files hold weights, but no code.
+    module: where the policy's network is a Flax module, that module, or the function that makes it: files hold weights,
+      but no code.
 
   Raises:
     FileNotFoundError: there is no such file.
     ValueError: it does not hold one whole policy, or one of another module; the message names it.
   """
   if module is not None:
-    check_module("module", module)
+    find_network("module", module, (), 0)
     return _load_with(path, module)
   policy = io.load(path)
   if not isinstance(policy, Policy):
@@ -70,7 +71,7 @@ def _describe(policy: Policy) -> dict[str, Any]:
   }
   if policy.module is not None:
     shapes = {name: list(shape) for name, shape in policy.module.shapes}
-    static["module"] = {"name": type(policy.module.module).__name__, "shapes": shapes}
+    static["module"] = {"name": policy.module.name, "shapes": shapes}
   return static
 
 
@@ -112,7 +113,8 @@ def _build(static: dict[str, Any], leaves: dict[str, Any], module: Any = None) -
   num_outputs, network = int(static["num_outputs"]), None
   if module is not None:
     shapes = {name: tuple(shape) for name, shape in static["module"]["shapes"].items()}
-    network = ModuleNetwork(module, tuple((name, shapes[name]) for name in features), output.width(num_outputs))
+    ordered = tuple((name, shapes[name]) for name in features)
+    network = find_network("module", module, ordered, output.width(num_outputs))
   policy = Policy(weights, center, scale, output, num_outputs, features, tuple(static["hidden"]), network)
   _check("it", policy)
   return policy

@@ -91,7 +91,9 @@ class Panel(NamedTuple):
 
 PANELS: Mapping[str, Panel] = {
   "objective": Panel("Objective", "mean loss over the pool + weight decay", "over decades"),
+  "excess": Panel("Excess objective", "objective − that of w*", "over decades"),
   "distance": Panel("Distance to the target", "‖w − w*‖", "always"),
+  "reachable": Panel("Reachable distance", "‖part of w − w* that labels can change‖", "always"),
   "accuracy": Panel("Test accuracy", "share of the test pool (%)", "never", 100.0, (0.0, 100.0)),
 }
 
@@ -99,7 +101,7 @@ PANELS: Mapping[str, Panel] = {
 def metric_charts(
   curves: Sequence[Curves], *, levels: Mapping[str, Sequence[Level]] | None = None, x_log: bool = False
 ) -> tuple[Chart, ...]:
-  """Return one chart for each of objective, distance and accuracy that a method recorded.
+  """Return one chart for each of the metrics of `PANELS` that a method recorded.
 
   Args:
     curves: One entry for each method.

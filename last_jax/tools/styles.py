@@ -67,6 +67,10 @@ _NAMED: dict[tuple[str, str], Style] = {
   ("learned", "policy gradient"): Style("#cc79a7", _DASH_DOT, "*"),
   ("learned", "policy gradient, five actions"): Style("#7a3b69", _DOTTED, "p"),
   ("learned", "hypernetwork"): Style("#56b4e9", _DASH_DOT, "d"),
+  ("learned", "whole pool"): Style("#e69f00", _DASH_DOT, "<"),
+  ("learned", "policy gradient in groups"): Style("#b565a7", _LONG, "h"),
+  ("learned", "distiller"): Style("#009e73", _DASHED, "^"),
+  ("learned", "evolution"): Style("#7b4f2c", _DOTTED, "v"),
 }
 # Methods that choose labels from a set: the line is the family's, colour and marker are the set's.
 _CHOOSING: dict[str, Dash] = {"greedy": _SOLID, "mixed": _DASHED, "joint_mixed": _DASH_DOT, "planner": _LONG}

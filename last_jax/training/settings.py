@@ -51,8 +51,8 @@ class Settings:
   hidden: Sequence[int] = setting(HIDDEN, "Widths of the network's hidden layers; none: linear in its inputs.")
   policy: Any = setting(
     None,
-    "A Flax module in place of the network: from the features by name, `x [m, ...]`, `label [m, K]`, `params [P]`, to "
-    "numbers `[m, K]` or, with actions, `[m, A]`.",
+    "A linen module, or a function of rngs that makes an nnx module, in place of the network: from the features by "
+    "name, `x [m, ...]`, `label [m, K]`, `params [P]`, to numbers `[m, K]` or, with actions, `[m, A]`.",
   )
   standardize: bool = setting(True, "Whether features are shifted and scaled to the same size.")
   learning_rate: Array | float | None = setting(None, f"Adam's learning rate, {LEARNING_RATE:g}.", static=False)

@@ -32,6 +32,21 @@ def test_ratios_are_above_one_where_the_teacher_is_better():
   assert row[1:] == ["2 [2, 2]", "2 [2, 2]", "2 [2, 2]", "+1.00 ± 0.00", "3.0 |"]
 
 
+def test_clean_examples_keep_their_labels_and_take_turns_with_noisy_ones():
+  pool = last.Pool(np.arange(20.0)[:, None], np.arange(20) % 2)
+  learner = last.learners.softmax(1, 2, learning_rate=0.1)
+  smoothing = black_box.in_turn(last.teachers.label_smoothing(0.5), lambda step: step % 2 == 0, 12, 20)
+  index, label = last.teach(jax.random.key(0), learner, smoothing, pool, steps=8, batch_size=4, lessons=True).lessons[
+    :2
+  ]
+  truth = np.eye(2)[np.arange(20) % 2][index]
+  assert np.all(index[::2] >= 12)
+  assert np.all(index[1::2] < 12)
+  assert len(np.unique(index)) > 8
+  np.testing.assert_allclose(label[::2], truth[::2])
+  np.testing.assert_allclose(label[1::2], 0.5 * truth[1::2] + 0.25, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_a_teacher_is_what_teach_does():
   random = np.random.default_rng(0)

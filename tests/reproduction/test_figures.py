@@ -223,9 +223,11 @@ def test_the_reachable_distance_is_without_what_all_classes_have_in_common(x64):
   weights = draw.normal(size=(4, 5, 6, 3, 2))  # [seeds, students, records, ...]
   records = last.Records(np.arange(6), distance=np.ones((4, 6)), probe={"weights": jnp.asarray(weights)})
   found = results.compare_students(problem, {"sgd": records})
-  error = weights[:, :, -1] - np.asarray(target["weights"])
+  error = weights - np.asarray(target["weights"])
   expected = np.linalg.norm(error - error.mean(-1, keepdims=True), axis=(-2, -1)).mean(1)
-  np.testing.assert_allclose(found.reachable["sgd"][:, -1], expected, rtol=1e-9)
+  np.testing.assert_allclose(found.reachable["sgd"], expected, rtol=1e-9)
+  ends = [learner.accuracy({"weights": each}, pool.x, problem.truth) for each in weights[2, :, 3]]
+  np.testing.assert_allclose(found.records["sgd"].accuracy[2, 3], np.mean(ends))
 
 
 def test_places_and_difficulties_of_labels(x64):

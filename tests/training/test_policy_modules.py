@@ -1,6 +1,7 @@
 """Policies whose network is a Flax module: against the built-in network, one of each kind trained, and files."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from flax import nnx
 
 import last_jax as last
 from last_jax import training
@@ -70,6 +72,43 @@ class Hypernetwork(nn.Module):
     return own @ weights.reshape(own.shape[1], self.width)
 
 
+class NnxConvolution(nnx.Module):
+  """A CNN over the images of the batch, in nnx; its layers are in a list."""
+
+  def __init__(self, width, *, rngs):
+    self.layers = nnx.List([nnx.Conv(1, 4, (3, 3), rngs=rngs), nnx.Linear(4 * 9 + 2, width, rngs=rngs)])
+
+  def __call__(self, features, train=True):
+    assert not train
+    x = nnx.avg_pool(nnx.relu(self.layers[0](features["x"])), (2, 2), (2, 2))
+    return self.layers[1](jnp.concatenate([x.reshape(x.shape[0], -1), features["label"]], -1))
+
+
+class NnxAttention(nnx.Module):
+  """Attention over the batch, in nnx."""
+
+  def __init__(self, width, *, rngs):
+    self.first, self.last = nnx.Linear(36 + 2, 8, rngs=rngs), nnx.Linear(8, width, rngs=rngs)
+    self.attention = nnx.MultiHeadAttention(2, 8, decode=False, rngs=rngs)
+
+  def __call__(self, features):
+    own = jnp.concatenate([features["x"].reshape(features["x"].shape[0], -1), features["label"]], -1)
+    tokens = self.first(own)
+    return self.last(tokens + self.attention(tokens))
+
+
+class NnxHypernetwork(nnx.Module):
+  """The student's parameters give the weights of a linear map of each example, in nnx."""
+
+  def __init__(self, width, *, rngs):
+    self.width = width
+    self.first, self.last = nnx.Linear(72, 4, rngs=rngs), nnx.Linear(4, 38 * width, rngs=rngs)
+
+  def __call__(self, features):
+    own = jnp.concatenate([features["x"].reshape(features["x"].shape[0], -1), features["label"]], -1)
+    return own @ self.last(nnx.tanh(self.first(features["params"]))).reshape(38, self.width)
+
+
 def images(count=24):
   """Two classes of 6 x 6 images: bright above or below."""
   draw = np.random.default_rng(0)
@@ -84,6 +123,10 @@ def images(count=24):
     learning_rate=0.02,
   )
   return flat, last.Pool(x, y)
+
+
+EVOLUTION = {"students": 20, "horizon": 10, "deviation": 0.05}
+REINFORCE = {"actions": [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]], "students": 32, "group": 4, "horizon": 10}
 
 
 def twins(method, **settings):
@@ -124,14 +167,13 @@ def test_a_module_is_trained_as_the_built_in_network_is(x64, name):
   ("module", "method", "settings"),
   [
     (Convolution(2), last.train_unrolled, {}),
-    (Attention(2), last.train_evolution, {"students": 20, "horizon": 10, "deviation": 0.05}),
-    (
-      Hypernetwork(3),
-      last.train_reinforce,
-      {"actions": [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]], "students": 32, "group": 4, "horizon": 10},
-    ),
+    (Attention(2), last.train_evolution, EVOLUTION),
+    (Hypernetwork(3), last.train_reinforce, REINFORCE),
+    (functools.partial(NnxConvolution, 2), last.train_unrolled, {}),
+    (lambda rngs: NnxAttention(2, rngs=rngs), last.train_unrolled, {"evaluate_every": 1}),
+    (functools.partial(NnxHypernetwork, 3), last.train_reinforce, REINFORCE),
   ],
-  ids=["cnn", "attention", "hypernetwork"],
+  ids=["cnn", "attention", "hypernetwork", "nnx_cnn", "nnx_attention", "nnx_hypernetwork"],
 )
 def test_one_of_each_kind_learns(module, method, settings):
   learner, pool = images()
@@ -159,12 +201,34 @@ def test_attention_sees_the_batch():
     assert (np.abs(one - other).max() > 1e-4) == depends
 
 
+def test_an_nnx_module_is_applied_as_nnx_does():
+  learner, pool = images()
+  problem, params = last.Problem(learner, pool), learner.init(KEY)
+  students = jax.tree.map(lambda leaf: leaf[None].repeat(2, 0), params)
+  make = functools.partial(NnxConvolution, 2)
+  first, second = (
+    last.teachers.make_policy(key, problem, students, module=make, standardize=False) for key in jax.random.split(KEY)
+  )
+  assert jax.tree.structure(first) == jax.tree.structure(second)
+  assert np.any(first.weights["layers"]["0"]["kernel"] != second.weights["layers"]["0"]["kernel"])
+  module = make(rngs=nnx.Rngs(0))
+  module.layers[0].kernel[...] = first.weights["layers"]["0"]["kernel"]
+  module.layers[1].kernel[...] = first.weights["layers"]["1"]["kernel"]
+  index = jnp.array([3, 8])
+  found = first.numbers(view_of(problem, learner.start(params)), index)
+  expected = module({"x": problem.pool.x[index], "label": problem.truth[index]}, train=False)
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
-def test_a_module_made_again_does_not_compile_again():
+@pytest.mark.parametrize("library", ["linen", "nnx"])
+def test_a_module_made_again_does_not_compile_again(library):
   learner, pool = images()
 
   def train(seed):
     module = Convolution(2, activation=lambda x: jnp.maximum(x, 0.1 * x))
+    if library == "nnx":
+      module = lambda rngs: NnxConvolution(2, rngs=rngs)  # noqa: E731
     last.train_unrolled(jax.random.key(seed), learner, pool, policy=module, horizon=2, students=2, episodes=2)
 
   assert_compiled_once(train, [0, 1])
@@ -176,11 +240,12 @@ class TestFiles:
     students = jax.vmap(learner.init)(jax.random.split(KEY, 8))
     return last.teachers.make_policy(KEY, last.Problem(learner, pool), students, module=module)
 
-  def test_weights_come_back_with_the_module(self, tmp_path):
-    policy = self.policy(Convolution(2))
+  @pytest.mark.parametrize("module", [Convolution(2), functools.partial(NnxConvolution, 2)], ids=["linen", "nnx"])
+  def test_weights_come_back_with_the_module(self, tmp_path, module):
+    policy = self.policy(module)
     last.save_policy(tmp_path / "policy.npz", policy)
     for found in (
-      last.load_policy(tmp_path / "policy.npz", module=Convolution(2)),
+      last.load_policy(tmp_path / "policy.npz", module=module),
       last.load(tmp_path / "policy.npz", like=policy),
     ):
       assert jax.tree.structure(found) == jax.tree.structure(policy)
@@ -193,7 +258,7 @@ class TestFiles:
       last.load_policy(path)
     with pytest.raises(ValueError, match=r"policy\.npz does not hold a Policy of this module: .*weights of the shapes"):
       last.load_policy(path, module=Attention(2))
-    with pytest.raises(TypeError, match=r"module must be a flax\.linen module"):
+    with pytest.raises(TypeError, match=r"module must be a linen module or a function of rngs"):
       last.load_policy(path, module="Convolution")
     learner, pool = images()
     students = jax.vmap(learner.init)(jax.random.split(KEY, 8))
@@ -210,12 +275,25 @@ class Normalized(nn.Module):
     return nn.Dense(2)(nn.BatchNorm(use_running_average=True)(features["label"]))
 
 
+class NnxDropout(nnx.Module):
+  """Has random numbers."""
+
+  def __init__(self, rngs):
+    self.last, self.drop = nnx.Linear(2, 2, rngs=rngs), nnx.Dropout(0.1, rngs=rngs)
+
+  def __call__(self, features):
+    return self.last(self.drop(features["label"]))
+
+
 @pytest.mark.parametrize(
   ("policy", "error", "message"),
   [
     (Convolution(3), ValueError, r"policy must return numbers of shape \[m, 2\] .* it returned \(1, 3\)"),
     (Convolution, TypeError, r"policy must be an instance, as Convolution\(\.\.\.\)"),
-    (lambda features: features["x"], TypeError, "policy must be a flax.linen module, but it is a function"),
+    (lambda features: features["x"], TypeError, "policy, as a function of rngs, must return an nnx module"),
+    (3, TypeError, "policy must be a linen module or a function of rngs that makes an nnx module, but it is a int"),
+    (NnxConvolution(2, rngs=nnx.Rngs(0)), TypeError, r"weights of its own, .*lambda rngs: NnxConvolution\("),
+    (lambda rngs: NnxDropout(rngs), ValueError, "policy must have parameters only, but its nnx module also has .*drop"),
     (Normalized(), ValueError, "policy must have parameters only, but .* collection 'batch_stats'"),
   ],
 )
