@@ -24,7 +24,6 @@ from last_jax.quadratic import (
 _REFINEMENTS = 3  # Of a solution by singular values.
 _WORTH = 1e-4  # Of the gain: where less is to be had, directions that may have no effect are left alone.
 _FACTORED_FROM = 128  # Numbers from which a Cholesky factor is tried first: eigenvalues take four times as long.
-_SUFFICES = 1e-4  # The gap up to which labels from the matrix are taken, where squares take longer.
 _CONJUGATE_GRADIENTS = 300  # At most, where there is no matrix.
 
 
@@ -37,13 +36,7 @@ def minimise(quadratic: Quadratic) -> tuple[Array, Certificate]:
   if size == 1:
     labels = at - safe_divide(quadratic.linear, quadratic.matrix.reshape(1, 1))
     return jnp.where(jnp.isfinite(labels), labels, at), solved_directly(at, "closed form")
-  if isinstance(quadratic.squares, Squares):
-    labels, gap = _by_columns(at, quadratic.squares)
-  else:
-    labels, gap = _by_matrix(quadratic)
-    if quadratic.squares is not None:
-      form = quadratic.squares
-      labels, gap = jax.lax.cond(gap > _SUFFICES, lambda: _by_columns(at, form()), lambda: (labels, gap))
+  labels, gap = _by_matrix(quadratic) if quadratic.squares is None else _by_columns(at, quadratic.squares)
   left = residual(quadratic, lambda y: y, labels)
   return labels, Certificate(residual=left, iterations=jnp.zeros((), int), exact=True, road="linear solve", gap=gap)
 
@@ -156,9 +149,11 @@ def _by_matrix(quadratic: Quadratic) -> tuple[Array, Array]:
   usable = (gained >= 0) & jnp.all(jnp.isfinite(labels))
   gained, rounded = jnp.where(usable, gained, 0.0), jnp.where(usable, rounded, 0.0)
   left = fixed_linear + fixed @ rounded
-  missed = jnp.sum((root @ left) ** 2)
+  unit = eps * (jnp.linalg.norm(fixed_linear) + jnp.linalg.norm(fixed) * jnp.linalg.norm(rounded))
+  # The matrix itself is rounded: what is left is known to `unit` along each direction, and costs more in flat ones.
+  missed = jnp.sum((root @ left) ** 2) + unit**2 * jnp.sum(root**2)
   # A slope above rounding along a direction that is taken for one without effect: any part of the gain may be missed.
-  noise = 8 * size**0.5 * eps * (jnp.linalg.norm(fixed_linear) + jnp.linalg.norm(fixed) * jnp.linalg.norm(rounded))
+  noise = 8 * size**0.5 * unit
   lost = jnp.any(jnp.abs(left @ without_effect) > noise)
   return jnp.where(usable, labels, at), jnp.where(lost, 1.0, safe_divide(missed, missed + gained))
 

@@ -49,8 +49,7 @@ class Quadratic(NamedTuple):
   matrix: Any
   linear: Array  # [m, K]
   scale: Array | float = 1.0  # []
-  # Only where labels are free; a function where squares take longer than the matrix, which may do.
-  squares: Squares | Callable[[], Squares] | None = None
+  squares: Squares | None = None  # Only where labels are free.
 
   def change(self, labels: Array) -> Array:
     """Return G(labels) - G(at), `[m, K] -> []`."""

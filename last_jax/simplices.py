@@ -65,7 +65,7 @@ def in_l2_ball(label: Array, center: Array, radius: Any) -> Array:
   least = jnp.log2(0.5 * radius / label.shape[0] ** 0.5)
   power = _root(excess, jnp.asarray(least, label.dtype), jnp.maximum(jnp.log2(length), least + 1))
   offset = point(power) - center
-  reached = jnp.sqrt(jnp.sum(offset**2))
+  reached = jax.lax.stop_gradient(jnp.sqrt(jnp.sum(offset**2)))
   # Rounding may have left the ball.
   return center + offset * jnp.where(reached > radius, radius / jnp.where(reached > radius, reached, 1.0), 1.0)
 

@@ -1,7 +1,6 @@
 """Targets in the space of the parameters: one point, or a trajectory."""
 
 import dataclasses
-import functools
 from typing import Any, ClassVar
 
 import jax
@@ -27,7 +26,7 @@ from last_jax.targets.base import (
   sum_of_squares,
 )
 
-_FORMED = 2**18  # Entries of the gradients of all outputs of a batch, up to which free labels may need them.
+_FORMED = 2**17  # Entries of the gradients of all outputs of a batch, up to which they are formed for free labels.
 
 
 @jax.tree_util.register_dataclass
@@ -116,7 +115,7 @@ class ToParams:
     after = (reach.reshape(-1, rows.shape[1]) @ rows.T).reshape(number, count) / length - pace * length * moved
     line = jnp.einsum("irc,ir->ic", step.slopes[:, :count], after)
     small = sum(leaf.size for leaf in jax.tree.leaves(student.params)) * step.at.size <= _FORMED
-    exact = functools.partial(self._squares, step, pace, scale) if step.is_free and small else None
+    exact = self._squares(step, pace, scale) if step.is_free and small else None
     return Quadratic(step.at, matrix, -share / scale * line, scale, exact)
 
   def _squares(self, step: Step, pace: Any, scale: Any) -> Squares:
