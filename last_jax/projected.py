@@ -22,6 +22,7 @@ _STEPS_PER_ROUND = 60  # Where there is a matrix up to the number of unknowns: t
 _NEWTON_STEPS = 4  # Tried at the end of a round.
 _SHARES = tuple(0.5**power for power in range(12))  # Of a Newton step.
 _LARGEST_TRACE = 64  # Units of rounding: in proportion to thousands of numbers, it would displace the minimiser.
+_ALIKE = 1e3  # Largest curvature over smallest of all examples, up to which steps of one length serve them all.
 _SETTLING = 100  # Steps at most at the end, of each example's own length.
 _MISSED = 1e-4  # Of the gain, beyond which they are taken.
 _STALLED = 3  # Rounds without progress after which rounding is taken to be reached.
@@ -89,11 +90,12 @@ def _own_steps(quadratic: Quadratic, project: BatchProjection, labels: Array) ->
 
 def _settle(quadratic: Quadratic, project: BatchProjection, start: Array, labels: Array) -> Array:
   """Return labels from which steps of each example's own length lead no further; mostly they are there already."""
-  level = quadratic.scaled_change(start)
+  sizes = jnp.einsum("ikik->i", quadratic.matrix)
 
   def more(state: tuple[Array, Array, Array, Array]) -> Array:
     labels, _, missed, count = state
-    return (missed > _MISSED * (level - quadratic.scaled_change(labels))) & (count < _SETTLING)
+    gained = quadratic.scaled_change(start) - quadratic.scaled_change(labels)
+    return (missed > _MISSED * gained) & (count < _SETTLING)
 
   def step(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
     labels, goal, _, count = state
@@ -102,8 +104,11 @@ def _settle(quadratic: Quadratic, project: BatchProjection, start: Array, labels
     labels = labels + jnp.clip(share, 0.0, 1.0) * way  # Between labels of a convex set.
     return labels, *_own_steps(quadratic, project, labels), count + 1
 
-  first = (labels, *_own_steps(quadratic, project, labels), jnp.zeros((), int))
-  return jax.lax.while_loop(more, step, first)[0]
+  def settle() -> Array:
+    first = (labels, *_own_steps(quadratic, project, labels), jnp.zeros((), int))
+    return jax.lax.while_loop(more, step, first)[0]
+
+  return jax.lax.cond(jnp.max(sizes) > _ALIKE * jnp.min(sizes), settle, lambda: labels)
 
 
 def _normalise(quadratic: Quadratic, start: Array) -> tuple[Quadratic, Callable[[], Array] | None]:
