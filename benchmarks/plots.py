@@ -107,6 +107,7 @@ def draw_progress(measurements: Sequence[Measurement]) -> Any:
   """Draw the trade-off of approximate selection: share of exact IMT's progress by work and by time."""
   from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
+  from matplotlib.ticker import LogLocator
 
   figure = Figure(figsize=(9.2, 4.5), dpi=150, layout="constrained")
   FigureCanvasAgg(figure)
@@ -121,6 +122,9 @@ def draw_progress(measurements: Sequence[Measurement]) -> Any:
   for axis, label in ((left, "times less work: examples judged in a step"), (right, "times as fast as exact IMT")):
     axis.axhline(0.95, color="0.6", linestyle="--")
     axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.minorticks_off()
     axis.set_xlabel(label)
     axis.grid(True, color="0.9", linewidth=0.7)
     axis.spines[["top", "right"]].set_visible(False)
