@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from last_jax import constraints, rewards, targets, teachers, training
+from last_jax import constraints, targets, teachers, training
 from last_jax.base import Array, Params, Pool
 from last_jax.problem import Problem
 from last_jax.reproduction import methods, problems, results, trained
@@ -17,6 +17,7 @@ from last_jax.reproduction.claims import Claim, Reading
 from last_jax.reproduction.config import Figure, Method, Outcome, Size, Tell
 from last_jax.teachers import outputs
 from last_jax.tools.charts import Level
+from last_jax.training import rewards
 
 # A policy gradient that is less noisy than the paper's: a linear policy that begins near the truth, and students in
 # groups that share a start and examples, so that returns differ by the actions alone.
