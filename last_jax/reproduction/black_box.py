@@ -53,14 +53,14 @@ class Distiller(nn.Module):
 
   prior: float = 4.0  # The evidence of the truth, at first; 0: the teacher never looks at it.
   log_gain: float = 0.0  # At first.
-  center: Any = 0.0  # Subtracted from examples,
+  center: Any = 0.0  # A number or `[24]`, subtracted from examples,
   basis: Any = 0.1  # which are then multiplied by this number or matrix `[24, 24]`.
 
   @nn.compact
   def __call__(self, features: Mapping[str, Array]) -> Array:
     """`[m, 24]`, ... -> `[m, 2]`, what is added to the truth; its sum is 0."""
     truth, prediction = features["label"][:, :1], features["prediction"][:, :1]
-    x = features["x"] - self.center
+    x = features["x"] - jnp.reshape(self.center, (1, -1))
     x = x @ self.basis if jnp.ndim(self.basis) else x * self.basis
     evidence = nn.Dense(1, kernel_init=nn.initializers.zeros)(x)
     if self.prior:
