@@ -109,7 +109,7 @@ class Loss(identity.Structural):
       products: P, symmetric: of every row of the gradient of every example with each other.
       slopes: B, `[n, K, K]`.
     """
-    number, count = products.shape[:2]
+    count = products.shape[1]
     if self.isotropic == "everywhere":  # B = -I.
       return products
     if self is not softmax_cross_entropy or slopes.shape[1] == 1:
@@ -125,7 +125,7 @@ class Loss(identity.Structural):
       - across[:, :, :, None]
       - across.transpose(2, 0, 1)[:, None]
       + both[:, None, :, None]
-    ).reshape(number, count + 1, number, count + 1)
+    )
 
   def curvature_root(self, outputs: Array, label: Array) -> Array:
     """Return a matrix A with Aᵀ A the Hessian in the outputs, `[K], [K] -> [R, K]`.

@@ -12,11 +12,12 @@ then solve it exactly. Three roads lead to it, each tested against the others:
 
 Labels come with a `Certificate`: the road taken, whether they are a global optimum, and the residual that is left.
 
-In float32, at any rate and size of examples, labels lie in their set to 1e-6 and are not worse than the ground truth.
-They reach the optimum to a thousandth of the possible gain where float32 can represent it, but for a few cases in a
-thousand; `Certificate.gap` says where not. For free labels of a batch this needs the examples themselves, or the
-gradients of all outputs of a network, which are formed up to 2^20 entries; beyond, half of the digits are lost in their
-products, and the gap is larger. `python -m tests.label_ranges` shows all this for random problems.
+In float32 the aim, at any rate and size of examples, is labels that lie in their set to 1e-6, are not worse than the
+ground truth, and reach the optimum to a thousandth of the possible gain wherever float32 can represent it; elsewhere
+`Certificate.gap` is to say so. `python -m tests.label_ranges` counts on random problems how often that holds. For free
+labels of a batch it needs the examples themselves, or the gradients of all outputs of a network, which are formed up to
+2^17 entries; beyond, half of the digits are lost in their products, and a smaller effect than they hold may be missed
+without a gap that shows it.
 """
 
 import dataclasses

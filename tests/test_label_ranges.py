@@ -33,7 +33,7 @@ def test_labels_over_the_whole_range(learner, features, batch, width, name):
 
 @pytest.mark.parametrize("size", [0.01, 1e-4])
 def test_free_labels_of_small_features_with_a_bias(size):
-  """The products of such examples are one number, but for the last digits of float32."""
+  """The products of such examples are one number, except for the last digits of float32."""
   learner = last.learners.least_squares(3, learning_rate=0.1)
   for seed in range(3):
     draw = np.random.default_rng(seed)
