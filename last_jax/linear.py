@@ -136,14 +136,14 @@ def quadratic_of_batch(
   share, products = pace * length / scale, products / length**2
   # ⟨w+ - w*, x⟩ / length for every example, after the step with labels `at`.
   after = errors / length - pace * length * products @ gradients
-  linear = -share / scale * jnp.einsum("ioc,io->ic", slopes, after)
   if at.size > MOST_NUMBERS:
+    forward, back = learner.loss.slope_products(outputs, at)
 
     def multiply(direction: Array) -> Array:
-      moved = products @ jnp.einsum("ioc,ic->io", slopes, direction)
-      return share**2 * jnp.einsum("ioc,io->ic", slopes, moved)
+      return share**2 * back(products @ forward(direction))
 
-    return Quadratic(at, multiply, linear, scale)
+    return Quadratic(at, multiply, -share / scale * back(after), scale)
+  linear = -share / scale * jnp.einsum("ioc,io->ic", slopes, after)
   matrix = share**2 * jnp.einsum("ij,ioc,jod->icjd", products, slopes, slopes)
   return Quadratic(at, matrix, linear, scale)
 

@@ -94,6 +94,15 @@ class Loss(identity.Structural):
     """Return B = du/dy, `[K], [K] -> [K, K]`."""
     return jax.jacfwd(self.output_gradient, argnums=1)(outputs, label)
 
+  def slope_products(self, outputs: Array, labels: Array) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+    """Return products with all B of outputs and labels `[n, K]`, and with all Bᵀ: each `[n, K] -> [n, K]`.
+
+    Where K is a thousand, the matrices themselves are larger than everything else of a step.
+    """
+    _, multiply = jax.linearize(lambda labels: jax.vmap(self.output_gradient)(outputs, labels), labels)
+    transposed = jax.linear_transpose(multiply, labels)
+    return multiply, lambda direction: transposed(direction)[0]
+
   def gradient_rows(self, num_outputs: int) -> np.ndarray:
     """Return vectors `[R, K]` whose sum, each times the entry of u in its place, is u, for all gradients u.
 

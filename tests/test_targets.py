@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import last_jax as last
-from last_jax import synthesis, targets
+from last_jax import linear, synthesis, targets
 
 KEY = jax.random.key(0)
 MOMENTA = {"plain": {}, "heavy ball": {"momentum": 0.7}, "nesterov": {"momentum": 0.7, "nesterov": True}}
@@ -269,6 +269,30 @@ def test_labels_by_products_are_those_by_kernels(x64, kind, name):
     np.testing.assert_allclose(others, labels, atol=1e-5)
 
 
+@pytest.mark.parametrize("loss", ["softmax", "logistic", "least_squares"])
+def test_the_quadratic_of_linear_learners_without_its_matrix_is_the_distance_after_the_step(x64, loss, monkeypatch):
+  monkeypatch.setattr(linear, "MOST_NUMBERS", 0)
+  settings = {"learning_rate": 0.3, "weight_decay": 1e-2, "momentum": 0.7}
+  learner = {
+    "softmax": lambda: last.learners.softmax(4, 3, **settings),
+    "logistic": lambda: last.learners.logistic(4, **settings),
+    "least_squares": lambda: last.learners.least_squares(4, 3, **settings),
+  }[loss]()
+  student, goal, x, truth = draw(learner, (4,), 1 if loss == "logistic" else 3, 5)
+  outputs = learner.apply(student.params, x)
+  gradients = jax.vmap(learner.loss.output_gradient)(outputs, truth)
+  slopes = jax.vmap(learner.loss.label_slope)(outputs, truth)
+  known = linear.geometry(learner, goal, x)
+  found = linear.quadratic_of_batch(learner, student, x, outputs, gradients, slopes, truth, known)
+  assert callable(found.matrix)
+  random = np.random.default_rng(3)
+  for _ in range(3):
+    labels = truth + jnp.asarray(random.normal(size=truth.shape))
+    before, after = (learner.position(learner.step(student, x, each)) for each in (truth, labels))
+    expected = sum(float(jnp.sum((after[w] - goal[w]) ** 2) - jnp.sum((before[w] - goal[w]) ** 2)) for w in goal)
+    np.testing.assert_allclose(found.change(labels), expected, rtol=1e-9)
+
+
 def test_a_problem_too_large_for_a_matrix_is_solved_by_products():
   """50 classes, 100 examples: 5,000 numbers, a matrix of 100 MB. Linear learners and networks."""
   random = np.random.default_rng(0)
@@ -308,5 +332,19 @@ def test_a_thousand_classes_and_batches_of_256(batch, classes):
     for each in (labels, learner.encode(x, y))
   )
   assert after < plain
-  memory = jax.jit(lambda *a: last.synthesize_labels(*a, constraint)).lower(learner, params, target, x, y).compile()
-  assert memory.memory_analysis().temp_size_in_bytes < 2**27  # Of 1,000 classes mostly du/dy, [8, 1000, 1000].
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_labels_of_a_thousand_classes_for_256_examples_need_memory_for_labels_only(kind):
+  """By the compiled program's own analysis: the matrices du/dy of all examples alone would take a gigabyte."""
+  batch, classes = 256, 1000
+  make = {
+    "linear": lambda: last.learners.softmax(6, classes, learning_rate=2.0),
+    "mlp": lambda: last.learners.mlp((6, 8, classes), learning_rate=2.0),
+  }[kind]
+  learner = make()
+  params = learner.init(KEY)
+  x, y = np.ones((batch, 6), np.float32), np.arange(batch)
+  labels = jax.jit(lambda *problem: last.synthesize_labels(*problem, last.constraints.simplex()))
+  memory = labels.lower(learner, params, params, x, y).compile().memory_analysis()
+  assert memory.temp_size_in_bytes < 30 * 4 * batch * classes

@@ -224,9 +224,10 @@ def by_products(step: Step, pace: Any, reach: Array, layer_weights: Any) -> Quad
   scale = power_of_two(jnp.asarray(pace * length))
   share = pace * length / scale
 
+  forward, back = step.learner.loss.slope_products(step.outputs, step.at)
+
   def multiply(direction: Array) -> Array:
-    moved = kernel(jnp.einsum("ioc,ic->io", step.slopes, direction)) / length**2
-    return share**2 * jnp.einsum("ioc,io->ic", step.slopes, moved)
+    return share**2 * back(kernel(forward(direction)) / length**2)
 
   after = reach / length - pace * length * (kernel(step.gradients) / length**2)
-  return Quadratic(step.at, multiply, -share / scale * jnp.einsum("ioc,io->ic", step.slopes, after), scale)
+  return Quadratic(step.at, multiply, -share / scale * back(after), scale)
