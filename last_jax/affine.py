@@ -1,4 +1,4 @@
-"""Decide from its jaxpr whether a function is affine in one of its arguments: nothing is evaluated.
+"""Decide from its jaxpr whether a function is affine in one of its arguments, and diagonal: nothing is evaluated.
 
 An abstract interpretation: every variable is constant in the argument, affine in it, or neither. Sums, and operations
 that only move entries, carry the property on; products have it if all factors except one are constant. Everything else
@@ -37,6 +37,60 @@ def is_affine(function: Callable[..., Any], argument: Any, *others: Any) -> bool
   leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arguments: arguments, argument, *others))
   # The width of floats is part of the key: what is traced depends on it.
   return _is_affine(Static(function), structure, tuple(leaves), jax.dtypes.canonicalize_dtype(float))
+
+
+def is_diagonal(function: Callable[..., Any], argument: Any, *others: Any) -> bool:
+  """Return whether `function(argument, *others)`, affine in `argument`, maps each entry to the one in its place.
+
+  Args:
+    function: as for `is_affine`, which holds for it; its result is a pytree like `argument`.
+    argument: a pytree of arrays or of `jax.ShapeDtypeStruct`.
+    *others: further arguments, likewise.
+  """
+  leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arguments: arguments, argument, *others))
+  return _is_diagonal(Static(function), structure, tuple(leaves), jax.dtypes.canonicalize_dtype(float))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_diagonal(function: Static, structure: Any, leaves: tuple[Any, ...], _: Any) -> bool:
+  arguments = jax.tree.unflatten(structure, leaves)
+  closed = jax.make_jaxpr(function.value)(*arguments)
+  shapes = [leaf.shape for leaf in jax.tree.leaves(arguments[0])]
+  if [value.shape for value in closed.out_avals] != shapes:
+    return False
+  sources = _sources(closed, [frozenset((i,)) if i < len(shapes) else frozenset() for i in range(len(leaves))])
+  return all(source <= {place} for place, source in enumerate(sources))
+
+
+def _sources(closed: Any, inputs: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+  """The leaves from whose entries in the same place those of each output are made; _MOVED: from others, too."""
+  jaxpr = closed.jaxpr if isinstance(closed, core.ClosedJaxpr) else closed
+  known: dict[Any, frozenset[int]] = dict.fromkeys(jaxpr.constvars, frozenset())
+  known.update(zip(jaxpr.invars, inputs, strict=True))
+
+  def read(atom: Any) -> frozenset[int]:
+    return frozenset() if isinstance(atom, core.Literal) else known[atom]
+
+  for equation in jaxpr.eqns:
+    found = list(map(read, equation.invars))
+    source = frozenset().union(*found)
+    name, sources = equation.primitive.name, [source] * len(equation.outvars)
+    if source and name in _CALLS:
+      sources = _sources(equation.params[_CALLS[name]], found)
+    elif source and name not in _ENTRY_BY_ENTRY:
+      sources = [source | {_MOVED}] * len(equation.outvars)
+    known.update(zip(equation.outvars, sources, strict=True))
+  return list(map(read, jaxpr.outvars))
+
+
+_MOVED = -1
+_ENTRY_BY_ENTRY = frozenset(
+  (
+    "add", "add_any", "sub", "neg", "mul", "div", "integer_pow", "select_n", "convert_element_type", "reduce_precision",
+    "copy", "copy_p",
+  )
+)  # fmt: skip
+_CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
 
 
 @functools.lru_cache(maxsize=1024)

@@ -80,6 +80,8 @@ class Sgd:
     del params
     return True
 
+  is_diagonal = is_affine
+
 
 @identity.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +101,12 @@ class Optax:
   def is_affine(self, params: Params) -> bool:
     """Return whether the updates are affine in the gradient: those of momentum are, those of Adam or clipping not."""
     return affine.is_affine(self._updates, params, jax.eval_shape(self.init, params), params)
+
+  def is_diagonal(self, params: Params) -> bool:
+    """Return whether the updates are affine in the gradient, and each entry depends on the one in its place alone."""
+    return self.is_affine(params) and affine.is_diagonal(
+      self._updates, params, jax.eval_shape(self.init, params), params
+    )
 
   def _updates(self, gradient: Params, state: Any, params: Params) -> Params:
     return self.update(gradient, state, params)[0]

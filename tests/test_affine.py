@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from hypothesis import strategies as st
+from jax.flatten_util import ravel_pytree
 
 import last_jax as last
 from last_jax.affine import is_affine
@@ -311,7 +312,39 @@ def test_affine_optimizers_are_recognised(name):
 
 @pytest.mark.parametrize("name", OTHER_OPTIMIZERS)
 def test_other_optimizers_are_not(name):
-  assert not last.optimizers.Optax(OTHER_OPTIMIZERS[name]()).is_affine(PARAMS)
+  optimizer = last.optimizers.Optax(OTHER_OPTIMIZERS[name]())
+  assert not optimizer.is_affine(PARAMS)
+  assert not optimizer.is_diagonal(PARAMS)
+
+
+def swapped(updates, params):
+  """Each layer's gradient moves the other."""
+  first, second = updates["layers"][0]
+  return updates | {"layers": [(second[0], jnp.stack([first, first]))]}
+
+
+MIXING = {
+  "centralized": AFFINE_OPTIMIZERS["centralized"],
+  "swapped": lambda: optax.stateless(swapped),
+  "reversed": lambda: optax.stateless(lambda updates, params: jax.tree.map(lambda leaf: leaf[::-1], updates)),
+  "summed": lambda: optax.stateless(lambda updates, params: jax.tree.map(lambda leaf: leaf + jnp.sum(leaf), updates)),
+}
+
+
+@pytest.mark.parametrize("name", [*AFFINE_OPTIMIZERS, *MIXING])
+def test_optimizers_are_diagonal_where_their_jacobian_is(name):
+  transformation = (AFFINE_OPTIMIZERS | MIXING)[name]()
+  optimizer = last.optimizers.Optax(transformation)
+  assert optimizer.is_affine(PARAMS)
+  _, state = transformation.update(PARAMS, transformation.init(PARAMS), PARAMS)  # Rates may begin at zero.
+  flat, unravel = ravel_pytree(PARAMS)
+
+  def updates(gradient):
+    return ravel_pytree(transformation.update(unravel(gradient), state, PARAMS)[0])[0]
+
+  jacobian = np.asarray(jax.jacfwd(updates)(flat))
+  assert np.any(jacobian)
+  assert optimizer.is_diagonal(PARAMS) == np.array_equal(jacobian, np.diag(np.diag(jacobian))) == (name not in MIXING)
 
 
 def test_only_shapes_of_parameters_matter():

@@ -69,20 +69,39 @@ def test_the_point_of_rest_moves_as_plain_sgd(x64, settings):
   chex.assert_trees_all_close(moved, jax.tree.map(lambda leaf: -rate * leaf, gradient), rtol=1e-12)
 
 
+RATES = {"layer_0": "first", "layer_1": "second"}
+
+
+def preconditioned(**settings):
+  """Every leaf with its own rate, and every entry of one of them."""
+  scale = optax.stateless(lambda updates, params: jax.tree.map(lambda leaf: leaf * (1 + jnp.abs(jnp.sin(
+    jnp.arange(leaf.size, dtype=leaf.dtype).reshape(leaf.shape)))), updates))  # fmt: skip
+  transformation = optax.chain(
+    optax.multi_transform({"first": optax.sgd(0.3, momentum=0.5), "second": optax.chain(scale, optax.sgd(0.1))}, RATES),
+    optax.add_decayed_weights(-1e-3),
+  )
+  return with_optimizer(transformation)
+
+
+def with_optimizer(transformation):
+  network = make_mlp()
+  return last.learners.from_apply(network.init, network.apply, "softmax_cross_entropy", optimizer=transformation)
+
+
 KINDS = {
   "linear": (lambda **s: last.learners.softmax(4, 3, learning_rate=0.3, weight_decay=1e-2, **s), (4,), 3),
   "mlp": (make_mlp, (4,), 3),
-  "optax": (lambda **s: last.learners.from_apply(
-    make_mlp().init, make_mlp().apply, "softmax_cross_entropy",
-    optimizer=optax.chain(optax.add_decayed_weights(0.01), optax.sgd(0.2, momentum=0.7)), **s), (4,), 3),
+  "optax": (lambda **s: with_optimizer(
+    optax.chain(optax.add_decayed_weights(0.01), optax.trace(0.7), optax.scale(-0.2))), (4,), 3),
+  "mixing": (lambda **s: with_optimizer(optax.chain(optax.centralize(), optax.sgd(0.2, momentum=0.7))), (4,), 3),
+  "preconditioned": (preconditioned, (4,), 3),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("settings", MOMENTA.values(), ids=MOMENTA)
 def test_the_quadratic_of_parameters_is_the_distance_after_the_step(x64, kind, settings):
-  if kind == "optax":
-    settings = {}
+  settings = settings if kind in ("linear", "mlp") else {}
   make, shape, width = KINDS[kind]
   learner = make(**settings)
   student, goal, x, truth = draw(learner, shape, width, 3)
@@ -109,7 +128,7 @@ def test_the_quadratic_of_parameters_is_the_distance_after_the_step(x64, kind, s
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("settings", MOMENTA.values(), ids=MOMENTA)
 def test_the_quadratic_of_outputs_is_that_of_the_linearized_student(x64, kind, settings):
-  settings = {} if kind == "optax" else settings
+  settings = settings if kind in ("linear", "mlp") else {}
   make, shape, width = KINDS[kind]
   learner = make(**settings)
   student, _, x, truth = draw(learner, shape, width, 3)
@@ -117,8 +136,8 @@ def test_the_quadratic_of_outputs_is_that_of_the_linearized_student(x64, kind, s
   x_eval, z = jnp.asarray(random.normal(size=(7, *shape))), jnp.asarray(random.normal(size=(7, width)))
   target = targets.outputs(x_eval, z)
   found = expand(learner, student, target, x, truth)
-  # Other optimizers are linearized around the parameters after the step with the labels of the expansion.
-  around = student.params if kind != "optax" else learner.step(student, x, truth).params
+  # Optimizers that mix gradients are linearized around the parameters after the step with the labels of the expansion.
+  around = student.params if kind != "mixing" else learner.step(student, x, truth).params
 
   def distance(labels):
     reached = learner.position(learner.step(student, x, labels))
@@ -240,6 +259,7 @@ ROADS = {
     lambda: last.learners.from_apply(conv_init, conv_apply, "softmax_cross_entropy", learning_rate=0.3),
     (4, 4, 1),
   ),
+  "preconditioned": (preconditioned, (4,)),
 }
 
 
@@ -332,6 +352,20 @@ def test_a_thousand_classes_and_batches_of_256(batch, classes):
     for each in (labels, learner.encode(x, y))
   )
   assert after < plain
+
+
+def test_preconditioned_steps_form_no_gradients_of_labels():
+  """By the compiled program's own analysis: a gradient for every label of the batch would take 130 MB."""
+  rates = {"layer_0": optax.sgd(0.1, momentum=0.9), "layer_1": optax.sgd(0.01)}
+  network = last.learners.mlp((784, 128, 10), learning_rate=0.1)
+  optimizer = optax.multi_transform(rates, {name: name for name in rates})
+  learner = last.learners.from_apply(network.init, network.apply, "softmax_cross_entropy", optimizer=optimizer)
+  params = learner.init(KEY)
+  x, y = np.ones((32, 784), np.float32), np.arange(32) % 10
+  for target in (targets.params(params), targets.outputs(x, network.apply(params, x))):
+    labels = jax.jit(lambda *a, to=target: last.synthesize_labels(*a[:2], to, *a[2:], last.constraints.simplex()))
+    memory = labels.lower(learner, params, x, y).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 32 * 10 * 4 * sum(leaf.size for leaf in jax.tree.leaves(params)) / 10
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp"])

@@ -94,7 +94,7 @@ class Target(Protocol):
     """Return G near what was measured."""
 
   def expand(self, step: Step) -> Quadratic:
-    """Return G around the step's labels `at`, by tangent kernels. The learner's optimizer is an `Sgd`."""
+    """Return G around the step's labels `at`, by tangent kernels. The learner's optimizer is diagonal."""
 
 
 class PerStep:
@@ -140,7 +140,8 @@ def along(local: Local, columns: Any) -> tuple[Array, Array]:
 
 def expand(target: Target, step: Step) -> Quadratic:
   """Return G around the step's labels `at`: exact for affine steps, and otherwise for the step linearized there."""
-  return target.expand(step) if isinstance(step.learner.optimizer, Sgd) else _expand_by_columns(target, step)
+  diagonal = step.learner.optimizer.is_diagonal(step.student.params)
+  return target.expand(step) if diagonal else _expand_by_columns(target, step)
 
 
 def _expand_by_columns(target: Target, step: Step) -> Quadratic:
@@ -182,6 +183,21 @@ def _expand_by_columns(target: Target, step: Step) -> Quadratic:
   return Quadratic(step.at, matrix.reshape(step.at.shape * 2), (linear_term / scale).reshape(step.at.shape), scale)
 
 
+def respond(learner: Learner, student: Student, coasting: bool) -> tuple[Params, Array | float, Params | None]:
+  """Return how a step of a diagonal optimizer answers to a gradient: w+ = drift - rate P gradient.
+
+  Returns:
+    The drift, as `Learner.drift` does; the rate, `[]`; and P, a factor for each parameter, or None: all are 1.
+  """
+  if isinstance(learner.optimizer, Sgd):
+    return *learner.drift(student, coasting), None
+  start = Student(wide(student.params), student.opt_state)
+  zeros, ones = (jax.tree.map(function, start.params) for function in (jnp.zeros_like, jnp.ones_like))
+  after, slopes = jax.jvp(lambda gradient: learner.update(start, gradient).params, (zeros,), (ones,))
+  rate = power_of_two(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(slopes)]))
+  return after, rate, jax.tree.map(lambda leaf: -leaf / rate, slopes)
+
+
 def gradient_rows(step: Step) -> Array:
   """Return the rows `[T R, T K]` of which the loss's gradient in the outputs of an example is made, with T tokens."""
   rows = step.learner.loss.gradient_rows(step.at.shape[1])
@@ -198,14 +214,14 @@ def choose_road(road: str | None, step: Step) -> str:
   return road or ("kernel" if step.at.size <= MOST_NUMBERS else "products")
 
 
-def by_products(step: Step, pace: Any, reach: Array, layer_weights: Any) -> Quadratic:
+def by_products(step: Step, pace: Any, reach: Array, weights: Any) -> Quadratic:
   """Return ||w+ - w*||^2_M around `at`, with a product in place of the matrix: a backward and a forward pass.
 
   Args:
     step: the step.
     pace: `[]`, how far one unit of u of one row moves the parameters.
-    reach: `[n, K]`, J M e for the student after a step without a gradient.
-    layer_weights: M.
+    reach: `[n, K]`, J P M e for the student after a step without a gradient; P is that of `respond`.
+    weights: P M P.
   """
   params = wide(step.student.params)
 
@@ -216,7 +232,7 @@ def by_products(step: Step, pace: Any, reach: Array, layer_weights: Any) -> Quad
   _, push_on = jax.linearize(outputs, params)
 
   def kernel(u: Array) -> Array:
-    return push_on(distances.weigh(pull(u)[0], layer_weights))
+    return push_on(distances.weigh(pull(u)[0], weights))
 
   # Sizes are taken out before they are squared; powers of two round nothing.
   trial = jnp.cos(jnp.arange(step.at.size, dtype=step.at.dtype)).reshape(step.at.shape)

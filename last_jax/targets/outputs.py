@@ -14,7 +14,7 @@ from last_jax.learners import Learner
 from last_jax.models import wide
 from last_jax.problem import Problem
 from last_jax.quadratic import Quadratic, power_of_two
-from last_jax.targets.base import Local, Step, along, gradient_rows, sum_of_squares
+from last_jax.targets.base import Local, Step, along, gradient_rows, respond, sum_of_squares
 
 
 class OfOutputs:
@@ -49,11 +49,11 @@ class OfOutputs:
     """See `Target`."""
     learner, student = step.learner, step.student
     current = wide(student.params)
-    drift, rate = learner.drift(student, self.coasting)
+    drift, rate, shares = respond(learner, student, self.coasting)
     moved = distances.difference(drift, student.params)
     reached, shift = jax.jvp(lambda params: learner.apply(params, self.x), (current,), (moved,))
     before = losses.rows(reached + shift)  # [e, K], after a step without a gradient.
-    shown = factored_gradients(learner.apply, current, step.x, cotangents=gradient_rows(step))
+    shown = factored_gradients(learner.apply, current, step.x, cotangents=gradient_rows(step), weights=shares)
     evaluated = factored_gradients(learner.apply, current, self.x)
     response = shown.inner_products(evaluated).reshape(step.at.shape[0], -1, *before.shape)  # [n, R, e, K]
     count = response.shape[1]

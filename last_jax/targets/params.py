@@ -22,6 +22,7 @@ from last_jax.targets.base import (
   choose_road,
   gradient_rows,
   push,
+  respond,
   squares,
   sum_of_squares,
 )
@@ -93,13 +94,18 @@ class ToParams:
   def expand(self, step: Step) -> Quadratic:
     """See `Target`."""
     learner, student = step.learner, step.student
-    error, rate = self.error(learner, student)
+    drift, rate, shares = respond(learner, student, self.coasting)
+    error = distances.weigh(distances.difference(drift, self.params), self.layer_weights)
+    weights = self.layer_weights
+    if shares is not None:
+      error = distances.weigh(error, shares)
+      weights = distances.weigh(jax.tree.map(jnp.square, shares), weights)
     reach = push(learner, student.params, step.x, error).reshape(step.at.shape)
     if choose_road(self.road, step) == "products":
-      return by_products(step, rate / step.at.shape[0], reach, self.layer_weights)
+      return by_products(step, rate / step.at.shape[0], reach, weights)
     rows = gradient_rows(step)
     found = factored_gradients(
-      learner.apply, wide(student.params), step.x, cotangents=rows, weights=self.layer_weights
+      learner.apply, wide(student.params), step.x, cotangents=rows, weights=weights
     ).inner_products()
     number, width = step.at.shape
     count = rows.shape[0] * width // rows.shape[1]
@@ -127,9 +133,9 @@ class ToParams:
     def gradients_of(x: Array) -> Array:
       """Return the gradients of one example that belong to the rows, `[T R, P]`."""
       _, pull = jax.vjp(lambda params: learner.apply(params, x[None]).reshape(-1), params)
-      return jax.vmap(lambda row: _flat(distances.weigh(pull(row)[0], roots)))(rows)
+      return jax.vmap(lambda row: _flat(distances.weigh(distances.weigh(pull(row)[0], roots), shares)))(rows)
 
-    drift, _ = learner.drift(step.student, self.coasting)
+    drift, _, shares = respond(learner, step.student, self.coasting)
     error = _flat(distances.weigh(distances.difference(drift, self.params), roots))
     gradients = jax.vmap(gradients_of)(step.x).reshape(-1, error.size)
     basis, factors = triangular(gradients.T)  # [P, r], [r, n R]
