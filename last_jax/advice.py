@@ -68,7 +68,7 @@ def _cosine(params: Params, target: Params) -> float:
   return float(one @ other / size) if size > 0 else 1.0
 
 
-def warn_if_far(problem: Problem, params: Params) -> None:
+def warn_if_far(problem: Problem, params: Params, batch_size: int) -> None:
   """Warn, once for each model, where target parameters of a network look like those of another start."""
   model = problem.learner.model
   if isinstance(model, models.Linear) or model in _told:
@@ -77,12 +77,32 @@ def warn_if_far(problem: Problem, params: Params) -> None:
     return
   _told.add(model)
   cosine = _cosine(params, problem.target)
-  if cosine < _FAR:
+  if cosine >= _FAR:
+    return
+  with jax.ensure_compile_time_eval():  # Numbers, also where the caller is being traced.
     distance = float(distances.distance(params, problem.target))
-    warnings.warn(
-      f"target is far from the start: ||w - w*|| = {distance:.3g}, and the cosine between them is {cosine:.2f}, as for "
-      "networks that were trained from different starts. Labels lead there slowly, and its accuracy is lost on the "
-      "way. Steer toward its outputs, teachers.greedy(..., toward=targets.outputs(x, z)), or train the target from "
-      "the student's own start. last.reach(...) says what the labels of a batch can do in one step.",
-      stacklevel=3,
-    )
+    one_step = _of_one_step(problem, params, batch_size)
+  warnings.warn(
+    f"target is far from the start: ||w - w*|| = {distance:.3g}, and the cosine between them is {cosine:.2f}, as for "
+    f"networks that were trained from different starts. {one_step}Labels lead there "
+    "slowly, and its accuracy is lost on the way. Steer toward its outputs, teachers.greedy(..., "
+    "toward=targets.outputs(x, z)), or train the target from the student's own start. last.reach(...) says what the "
+    "labels of a batch can do in one step.",
+    stacklevel=3,
+  )
+
+
+def _of_one_step(problem: Problem, params: Params, batch_size: int) -> str:
+  """Return a sentence on what free labels of the pool's first examples reach; none where that takes a search."""
+  learner, pool = problem.learner, problem.pool
+  affine = learner.optimizer.is_affine(params) and learner.loss.is_affine(learner.num_outputs(pool.x))
+  known = is_concrete(pool.x, pool.y) and not any(
+    isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(learner)
+  )
+  if not (affine and known):
+    return ""
+  found = reach(learner, params, problem.target, pool.x[:batch_size], pool.y[:batch_size])
+  return (
+    f"In a step on {len(pool.x[:batch_size])} examples, labels without any constraint reach {found.after:.3g} at best, "
+    f"{100 * found.share:.2g} % of the way. "
+  )

@@ -175,9 +175,9 @@ def teach(
   check_teaches(teacher, problem)
   if init is not None:
     checks.check_params(learner, init, "init")
-    if teacher.needs_target:
-      advice.warn_if_far(problem, init)
   plan = make_plan(problem, steps, batch_size, record_every, metrics, probe, lessons)
+  if init is not None and teacher.needs_target:
+    advice.warn_if_far(problem, init, batch_size)
   return loop.teach_one(key, init, problem, teacher, plan=plan)
 
 

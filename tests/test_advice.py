@@ -35,8 +35,10 @@ def test_reach_is_that_of_the_best_step(x64):
   assert abs(found.cosine) < 0.5
 
 
-def teach(learner, init, target, teacher=None):
-  teacher = last.teachers.greedy(last.constraints.simplex()) if teacher is None else teacher
+GREEDY = last.teachers.greedy(last.constraints.simplex())
+
+
+def teach(learner, init, target, teacher=GREEDY):
   return last.teach(KEY, learner, teacher, POOL, target=target, init=init, steps=1)
 
 
@@ -44,11 +46,32 @@ def test_a_target_of_another_start_is_told_once():
   advice._told.clear()
   learner = last.learners.mlp((4, 7, 3), learning_rate=0.3)
   init, other = learner.init(KEY), learner.init(jax.random.key(1))
-  with pytest.warns(UserWarning, match=r"far from the start: .* cosine .*targets\.outputs"):
+  found = last.reach(learner, init, other, POOL.x[:1], POOL.y[:1])
+  numbers = rf"= {found.distance:.3g}, .*cosine .* is {found.cosine:.2f}, .* on 1 .* reach {found.after:.3g} at best, "
+  with pytest.warns(UserWarning, match=rf"far from the start: .*{numbers}.* % of the way.*targets\.outputs"):
     teach(learner, init, other)
   with warnings.catch_warnings():
     warnings.simplefilter("error")
     teach(learner, init, other)
+
+
+def test_it_is_told_with_numbers_where_the_caller_compiles():
+  advice._told.clear()
+  learner = last.learners.mlp((4, 7, 3), learning_rate=0.3)
+  init, other = learner.init(KEY), learner.init(jax.random.key(1))
+  with pytest.warns(UserWarning, match="far from the start: .* % of the way"):
+    distance = jax.jit(lambda key: last.teach(key, learner, GREEDY, POOL, target=other, init=init, steps=1).distance)(
+      KEY
+    )
+  np.testing.assert_allclose(distance, teach(learner, init, other).distance, rtol=1e-5)
+
+
+def test_where_what_labels_reach_would_be_searched_for_the_rest_is_told():
+  advice._told.clear()
+  learner = last.learners.mlp((4, 7, 3), optimizer=optax.adam(0.1))
+  with pytest.warns(UserWarning, match=r"different starts\. Labels lead there") as caught:
+    advice.warn_if_far(last.Problem(learner, POOL, target=learner.init(jax.random.key(1))), learner.init(KEY), 2)
+  assert "% of the way" not in str(caught[0].message)
 
 
 def test_targets_that_are_not_far_are_not_told():
