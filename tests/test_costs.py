@@ -44,6 +44,35 @@ def test_the_table_agrees_with_the_programs(name):
   assert operations == pytest.approx(float(number) * UNITS[unit], rel=0.05)
 
 
+def bytes_of_step(learner, batch, greedy):
+  """Arguments, results and temporaries of a step that is compiled and not run: of SGD, or toward a target."""
+  params = learner.shapes()
+  features, classes = params["layer_0"]["weights"].shape[0], jax.tree.leaves(params)[-1].shape[-1]
+  x, truth = (jax.ShapeDtypeStruct((batch, size), jnp.float32) for size in (features, classes))
+
+  def step(params, x, truth, target):
+    simplex = last.constraints.simplex()
+    label = last.synthesize_labels(learner, params, target, x, truth, simplex) if greedy else truth
+    return learner.step(learner.start(params), x, label).params
+
+  memory = jax.jit(step).lower(params, x, truth, params).compile().memory_analysis()
+  return memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+
+
+@pytest.mark.slow
+def test_labels_of_a_wide_network_need_little_more_memory_than_sgd():
+  learner = last.learners.mlp((784, 1000, 1000, 10), learning_rate=0.05)
+  greedy, sgd = (bytes_of_step(learner, 32, each) for each in (True, False))
+  assert greedy < sgd + 100 * 10**6
+
+
+@pytest.mark.slow
+def test_labels_of_ten_million_parameters_and_a_hundred_classes_fit_into_memory():
+  learner = last.learners.mlp((784, 3000, 2400, 100), learning_rate=0.05)
+  assert sum(leaf.size for leaf in jax.tree.leaves(learner.shapes())) > 9_500_000
+  assert bytes_of_step(learner, 32, greedy=True) < 2 * 10**9
+
+
 TEACHERS = {
   "sgd": last.teachers.sgd(),
   "greedy": last.teachers.greedy(last.constraints.simplex()),
