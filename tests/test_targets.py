@@ -202,6 +202,63 @@ def test_teachers_toward_outputs_need_no_target(make):
   assert np.isfinite(gap(make(some)))
 
 
+def other_targets(learner, pool):
+  """A target in the outputs and one per step, each with G of a student after step t, in NumPy."""
+  goal = learner.init(jax.random.key(5))
+  z = np.asarray(learner.apply(goal, pool.x)) / 2
+  path = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf, -leaf]), goal)
+
+  def gap(params, t):
+    errors = np.asarray(learner.apply(params, pool.x)) - z
+    return np.sum((errors - errors.mean(1, keepdims=True)) ** 2)
+
+  def distance(params, t):
+    pairs = zip(jax.tree.leaves(params), jax.tree.leaves(path), strict=True)
+    return sum(np.sum((np.asarray(leaf) - np.asarray(goals[t])) ** 2) for leaf, goals in pairs)
+
+  return {
+    "outputs": (last.targets.outputs(pool.x, z), gap),
+    "trajectory": (last.targets.trajectory(path), distance),
+  }
+
+
+@pytest.mark.parametrize("name", ["outputs", "trajectory"])
+@pytest.mark.parametrize("kind", ["imt", "joint"])
+def test_selection_toward_any_target_is_the_best_of_all_steps(x64, kind, name):
+  """Every example, and every class as its label, tried on the student itself, in each of three steps."""
+  random = np.random.default_rng(1)
+  pool = last.Pool(random.normal(size=(12, 4)), random.integers(0, 3, 12))
+  learner = make_mlp(momentum=None)
+  toward, value = other_targets(learner, pool)[name]
+  teacher = last.teachers.imt(toward)
+  if kind == "joint":
+    teacher = last.teachers.mixed(last.constraints.one_hot(), joint=True, toward=toward)
+  assert not teacher.needs_target
+  result = last.teach(KEY, learner, teacher, pool, steps=3, lessons=True, probe=lambda params: params)
+  chosen = jnp.eye(3)[pool.y][:, None] if kind == "imt" else jnp.broadcast_to(jnp.eye(3), (12, 3, 3))
+  step = jax.jit(lambda params, x, label: learner.step(learner.start(params), x[None], label[None]).params)
+  for t in range(3):
+    params = jax.tree.map(lambda leaf, t=t: leaf[t], result.probe)
+    values = [[value(step(params, x, label), t) for label in labels] for x, labels in zip(pool.x, chosen, strict=True)]
+    after = jax.tree.map(lambda leaf, t=t: leaf[t + 1], result.probe)
+    assert value(after, t) == pytest.approx(np.min(values), rel=1e-9 if name == "trajectory" or kind == "imt" else 1e-3)
+
+
+@pytest.mark.parametrize("name", ["outputs", "trajectory"])
+def test_a_plan_toward_any_target_is_the_best_of_all_sequences(x64, name):
+  random = np.random.default_rng(1)
+  pool = last.Pool(random.normal(size=(12, 4)), random.integers(0, 3, 12))
+  learner = make_mlp(momentum=None)
+  toward, value = other_targets(learner, pool)[name]
+  planner = last.teachers.planner(2, last.constraints.one_hot(), toward)
+  start = learner.init(jax.random.key(3))
+  result = last.teach(KEY, learner, planner, pool, init=start, steps=2, lessons=True)
+  x = pool.x[result.lessons.index]  # [2, 1, 4]
+  step = jax.jit(lambda params, x, label: learner.step(learner.start(params), x, label[None]).params)
+  ends = [step(step(start, x[0], one), x[1], other) for one in jnp.eye(3) for other in jnp.eye(3)]
+  assert value(result.params, 1) == pytest.approx(min(value(end, 1) for end in ends), rel=1e-9)
+
+
 def test_momentum_does_not_overshoot():
   """A constant target that SGD with momentum 0.9 and free labels toward the next parameters runs away from."""
   learner = last.learners.mlp((4, 16, 3), learning_rate=0.05, momentum=0.9)
