@@ -32,9 +32,11 @@ _EVALUATED = 200  # Examples whose outputs are a target.
 class _Cnn(nn.Module):
   """Two convolutions and a dense layer."""
 
+  widths: tuple[int, int]
+
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    for width in (16, 32):
+    for width in self.widths:
       x = nn.avg_pool(nn.relu(nn.Conv(width, (3, 3))(x)), (2, 2), (2, 2))
     return nn.Dense(10)(x.reshape(x.shape[0], -1))
 
@@ -86,12 +88,15 @@ RECIPES = [
 ]  # fmt: skip
 
 
-def make_learner(network: str, x: jax.Array, rate: float, momentum: float | None) -> last.learners.Learner:
-  """Return the student."""
+def make_learner(
+  network: str, x: jax.Array, rate: float, momentum: float | None, times: int = 1
+) -> last.learners.Learner:
+  """Return the student, or a network that is some times as wide."""
   settings: Any = {"learning_rate": rate, "momentum": momentum}
   if network == "cnn":
-    return last.learners.from_flax(_Cnn(), x[:1], loss="softmax_cross_entropy", **settings)
-  return last.learners.mlp((x.shape[1], 64, 10), **settings)
+    module = _Cnn((16 * times, 32 * times))
+    return last.learners.from_flax(module, x[:1], loss="softmax_cross_entropy", **settings)
+  return last.learners.mlp((x.shape[1], 64 * times, 10), **settings)
 
 
 def compare(
@@ -104,19 +109,24 @@ def compare(
   batch: int,
   seeds: int,
   fit: int,
+  wider: int = 1,
 ) -> dict[float, dict[str, np.ndarray]]:
-  """Return the test accuracy of each recipe, `[seeds, len(_AT)]`, for each momentum."""
-  trainer = make_learner(network, pool.x, 0.1, None)
+  """Return the test accuracy of each recipe, `[seeds, len(_AT)]`, for each momentum.
+
+  With `wider` the network of another start has that many times the student's units: its parameters are then no target.
+  """
+  trainer, other_trainer = (make_learner(network, pool.x, 0.1, None, times) for times in (1, wider))
+  recipes = [recipe for recipe in RECIPES if wider == 1 or recipe.make is not _toward_other_params]
   evaluated = pool.x[:_EVALUATED]
 
-  def trained(key: jax.Array, start: Any) -> Any:
+  def trained(trainer: last.learners.Learner, key: jax.Array, start: Any) -> Any:
     settings: Any = {"steps": fit, "batch_size": 32, "record_every": fit, "metrics": ()}
     return last.teach(key, trainer, teachers.sgd(), pool, init=start, **settings).params
 
   def taught(recipe: Recipe, momentum: float, key: jax.Array, start: Any, same: Any, other: Any) -> list[float]:
     # Momentum is data, also where it is zero, and pieces of one length are one program: each recipe compiles once.
     learner = make_learner(network, pool.x, rate * (1 - momentum), momentum)
-    teacher, target = recipe.make(same, other, learner.apply, evaluated)
+    teacher, target = recipe.make(same, other, other_trainer.apply, evaluated)
     problem = last.Problem(learner, pool, target=target)
     state, accuracy = last.init(key, problem, teacher, start), []
     for step in range(_PIECE, _AT[-1] + 1, _PIECE):
@@ -126,14 +136,14 @@ def compare(
     return accuracy
 
   accuracies: dict[float, dict[str, list[Any]]] = {
-    momentum: {recipe.name: [] for recipe in RECIPES} for momentum in momenta
+    momentum: {recipe.name: [] for recipe in recipes} for momentum in momenta
   }
   for seed in range(seeds):
     keys = jax.random.split(jax.random.key(seed), 5)
-    start, another = trainer.init(keys[0]), trainer.init(keys[1])
-    same, other = trained(keys[2], start), trained(keys[3], another)
+    start, another = trainer.init(keys[0]), other_trainer.init(keys[1])
+    same, other = trained(trainer, keys[2], start), trained(other_trainer, keys[3], another)
     for momentum in momenta:
-      for recipe in RECIPES:
+      for recipe in recipes:
         accuracies[momentum][recipe.name].append(taught(recipe, momentum, keys[4], start, same, other))
   return jax.tree.map(np.array, accuracies, is_leaf=lambda each: isinstance(each, list))
 
@@ -167,6 +177,9 @@ def define_flags() -> None:
   flags.DEFINE_integer("batch_size", 8, "Examples in a step.", 1)
   flags.DEFINE_integer("seeds", 20, "Students.", 2)
   flags.DEFINE_integer("fit_steps", 3000, "Steps of SGD (batch 32) that the trained networks take.", 1)
+  flags.DEFINE_integer(
+    "wider", 1, "Units of the network of another start, times the student's: 4 teaches from a larger.", 1
+  )
   flags.DEFINE_string("mnist_folder", None, "The four IDX files; needed for --data=mnist.")
   flags.DEFINE_string("json", None, "Where to write all figures.")
 
@@ -176,6 +189,7 @@ def main(_: list[str]) -> None:
   given = flags.FLAGS
   pool, test = pools.load(given.data, given.network, given.mnist_folder)
   settings: Any = {"rate": given.learning_rate, "batch": given.batch_size, "seeds": given.seeds, "fit": given.fit_steps}
+  settings["wider"] = given.wider
   accuracies = compare(given.network, pool, test, momenta=given.momentum, **settings)
   for momentum, found in accuracies.items():
     print("\n".join([f"Momentum {momentum:g}", "", *table(found), ""]))
