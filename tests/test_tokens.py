@@ -277,6 +277,34 @@ def test_greedy_labels_of_tokens_are_the_best_of_a_step(x64, name):
 
 
 @pytest.mark.slow
+def test_outputs_of_tokens_are_a_target(x64):
+  """G by real steps, of a student that is linearized where it was before: its derivative shows that labels are best."""
+  learner = last.learners.from_apply(functions_init, functions_apply, LOSS, learning_rate=0.5)
+  params = learner.init(KEY)
+  x, x_eval = (jnp.asarray(part, float) for part in (POOL.x[:2], POOL.x[2:5]))
+  z = jnp.asarray(np.random.default_rng(1).normal(size=(3, T, K)))
+  truth, toward = learner.encode(POOL.x, POOL.y)[:2].astype(float), last.targets.outputs(x_eval, z)
+
+  def gap(labels):
+    moved = optax.tree.sub(learner.step(learner.start(params), x, labels).params, params)
+    outputs, shift = jax.jvp(lambda w: learner.apply(w, x_eval), (params,), (moved,))
+    errors = outputs + shift - z
+    return jnp.sum((errors - errors.mean(-1, keepdims=True)) ** 2)
+
+  found, certificate = last.synthesize_labels(
+    learner, params, toward, x, truth, last.constraints.simplex(), with_certificate=True
+  )
+  assert found.shape == (2, T, K)
+  assert certificate.residual < 1e-8
+  # A convex G: no way toward a corner of any token's simplex leads down.
+  slope = jax.grad(gap)(found)
+  assert jnp.sum(jnp.sum(slope * found, -1) - jnp.min(slope, -1)) < 1e-6 * (gap(truth) - gap(found))
+  free = last.synthesize_labels(learner, params, toward, x, truth)
+  np.testing.assert_allclose(jax.grad(gap)(free), 0.0, atol=1e-8)
+  assert gap(free) < gap(found) < gap(truth)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("teacher", [
   last.teachers.greedy(last.constraints.simplex()), last.teachers.mixed(last.constraints.simplex()),
   last.teachers.mixed(last.constraints.none(), joint=True), last.teachers.planner(2, last.constraints.simplex()),
