@@ -14,6 +14,7 @@ CASES = [
   ("logistic", 6, 8, 1, "none"),
   ("softmax", 24, 3, 5, "none"),
   ("mlp", 6, 3, 2, "none"),
+  ("mlp", 6, 3, 5, "simplex"),
   ("least_squares", 6, 8, 3, "simplex_2"),
   ("softmax", 6, 1, 10, "simplex_inf"),
 ]
