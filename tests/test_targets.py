@@ -1,6 +1,7 @@
 """What labels steer toward: quadratics against the step itself, the point of rest against a student left alone."""
 
 import functools
+import sys
 
 import chex
 import jax
@@ -370,6 +371,45 @@ def test_the_quadratic_of_linear_learners_without_its_matrix_is_the_distance_aft
     np.testing.assert_allclose(found.change(labels), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ROADS)
+@pytest.mark.parametrize("name", ["outputs", "loss"])
+def test_labels_toward_outputs_by_products_are_those_by_kernels(x64, kind, name, monkeypatch):
+  make, shape = ROADS[kind]
+  learner = make()
+  student, goal, x, truth = draw(learner, shape, 3, 4)
+  random = np.random.default_rng(4)
+  x_eval = jnp.asarray(random.normal(size=(5, *shape)))
+  if name == "outputs":
+    z = learner.apply(goal, x_eval)
+    targets_ = [targets.outputs(x_eval, z, road=road) for road in ("kernel", "products")]
+  else:
+    toward = targets.loss(last.Pool(x_eval, np.arange(5) % 3))
+    targets_ = [toward.now(learner, student, None, jnp.zeros((), int), None)] * 2
+  by_kernel = expand(learner, student, targets_[0], x, truth)
+  monkeypatch.setattr(sys.modules[targets.ToOutputs.__module__], "_MOST_ENTRIES", 0)
+  by_products = expand(learner, student, targets_[1], x, truth)
+  assert callable(by_products.matrix)
+  assert not callable(by_kernel.matrix)
+  for _ in range(3):
+    labels = truth + jnp.asarray(random.normal(size=truth.shape))
+    np.testing.assert_allclose(by_products.change(labels), by_kernel.change(labels), rtol=1e-9)
+    np.testing.assert_allclose(
+      by_products.scale**2 * by_products.gradient(labels), by_kernel.scale**2 * by_kernel.gradient(labels), atol=1e-10
+    )
+
+
+@pytest.mark.slow
+def test_labels_toward_outputs_of_a_thousand_classes_need_no_derivative_of_all_outputs():
+  """By the compiled program's own analysis: that derivative would take 6 GB."""
+  learner = last.learners.mlp((6, 8, 1000), learning_rate=2.0)
+  params = learner.init(KEY)
+  x, y, x_eval = np.ones((8, 6), np.float32), np.arange(8), np.ones((200, 6), np.float32)
+  toward = targets.outputs(x_eval, np.zeros((200, 1000), np.float32))
+  labels = jax.jit(lambda *problem: last.synthesize_labels(*problem, last.constraints.simplex()))
+  memory = labels.lower(learner, params, toward, x, y).compile().memory_analysis()
+  assert memory.temp_size_in_bytes < 2**25
+
+
 def test_a_problem_too_large_for_a_matrix_is_solved_by_products():
   """50 classes, 100 examples: 5,000 numbers, a matrix of 100 MB. Linear learners and networks."""
   random = np.random.default_rng(0)
@@ -411,6 +451,7 @@ def test_a_thousand_classes_and_batches_of_256(batch, classes):
   assert after < plain
 
 
+@pytest.mark.slow
 def test_preconditioned_steps_form_no_gradients_of_labels():
   """By the compiled program's own analysis: a gradient for every label of the batch would take 130 MB."""
   rates = {"layer_0": optax.sgd(0.1, momentum=0.9), "layer_1": optax.sgd(0.01)}

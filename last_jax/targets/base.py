@@ -18,6 +18,8 @@ from last_jax.optimizers import Sgd
 from last_jax.problem import Problem
 from last_jax.quadratic import MOST_NUMBERS, Quadratic, power_of_two
 
+ROADS = ("kernel", "products")  # To the label problem of a network: with its matrix, or without.
+
 
 class Step(NamedTuple):
   """One step on a batch whose labels are open: at labels y the gradient in the outputs is u + B (y - at).

@@ -1,6 +1,7 @@
 """Targets in the space of the outputs: what another model says of some examples."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -9,12 +10,14 @@ import numpy as np
 
 from last_jax import checks, distances, losses
 from last_jax.base import STATIC, Array, Key, Params, Student
-from last_jax.kernels import factored_gradients
+from last_jax.kernels import factored_gradients, fast_in_loops
 from last_jax.learners import Learner
 from last_jax.models import wide
 from last_jax.problem import Problem
 from last_jax.quadratic import Quadratic, power_of_two
-from last_jax.targets.base import Local, Step, along, gradient_rows, respond, sum_of_squares
+from last_jax.targets.base import ROADS, Local, Step, along, choose_road, gradient_rows, respond, sum_of_squares
+
+_MOST_ENTRIES = 2**28  # Of the derivative of all outputs at the examples in all labels: 1 GiB in float32.
 
 
 class OfOutputs:
@@ -27,6 +30,7 @@ class OfOutputs:
   x: Array  # [e, ...]
   coasting: bool
   needs_params: ClassVar[bool] = False
+  road: str | None = None
 
   def has_closed_form(self, learner: Learner) -> bool:
     """See `Target`."""
@@ -53,12 +57,15 @@ class OfOutputs:
     moved = distances.difference(drift, student.params)
     reached, shift = jax.jvp(lambda params: learner.apply(params, self.x), (current,), (moved,))
     before = losses.rows(reached + shift)  # [e, K], after a step without a gradient.
+    pace = rate / step.at.shape[0]
+    road = "products" if self.road is None and step.at.size * before.size > _MOST_ENTRIES else self.road
+    if choose_road(road, step) == "products":
+      return self._by_products(step, pace, before, shares)
     shown = factored_gradients(learner.apply, current, step.x, cotangents=gradient_rows(step), weights=shares)
     evaluated = factored_gradients(learner.apply, current, self.x)
     response = shown.inner_products(evaluated).reshape(step.at.shape[0], -1, *before.shape)  # [n, R, e, K]
     count = response.shape[1]
     # Sizes are taken out before they are squared; powers of two round nothing.
-    pace = rate / step.at.shape[0]
     length = power_of_two(response)
     scale = power_of_two(jnp.asarray(pace * length))
     share, response = pace * length / scale, response / length
@@ -67,6 +74,37 @@ class OfOutputs:
     columns = columns.reshape(step.at.size, *before.shape)
     matrix, linear_term = along(self.local(learner, before).moved(after), columns)
     return Quadratic(step.at, matrix.reshape(step.at.shape * 2), (linear_term / scale).reshape(step.at.shape), scale)
+
+  def _by_products(self, step: Step, pace: Any, before: Array, shares: Params | None) -> Quadratic:
+    """Return the same with a product in place of the matrix: two backward and two forward passes."""
+    current = wide(step.student.params)
+
+    def passes(x: Array) -> tuple[Callable[[Array], Params], Callable[[Params], Array]]:
+      def outputs(params: Params) -> Array:
+        return losses.rows(step.learner.apply(params, x))
+
+      pull = jax.vjp(fast_in_loops(outputs), current)[1]
+      return lambda u: distances.weigh(pull(u)[0], shares), jax.linearize(outputs, current)[1]
+
+    (pull_shown, push_shown), (pull_compared, push_compared) = passes(step.x), passes(self.x)
+
+    def respond_to(u: Array) -> Array:
+      return push_compared(pull_shown(u))
+
+    # Sizes are taken out before they are squared; powers of two round nothing.
+    trial = jnp.cos(jnp.arange(step.at.size, dtype=step.at.dtype)).reshape(step.at.shape)
+    length = power_of_two(jax.lax.stop_gradient(respond_to(trial)))
+    scale = power_of_two(jnp.asarray(pace * length))
+    share = pace * length / scale
+    near = self.local(step.learner, before).moved(-pace * respond_to(step.gradients))
+    forward, back = step.learner.loss.slope_products(step.outputs, step.at)
+
+    def multiply(direction: Array) -> Array:
+      image, transposed = jax.vjp(near.root, respond_to(forward(direction)) / length)
+      return share**2 * back(push_shown(pull_compared(transposed(image)[0])) / length)
+
+    line = -share / scale * back(push_shown(pull_compared(near.slope)) / length)
+    return Quadratic(step.at, multiply, line, scale)
 
 
 def draw(key: Key | None, size: int | None, *arrays: Array) -> tuple[Array, ...]:
@@ -86,6 +124,7 @@ class ToOutputs(OfOutputs):
   outputs: Array  # [e, ..., K]
   batch_size: int | None = dataclasses.field(default=None, metadata=STATIC)
   coasting: bool = dataclasses.field(default=True, metadata=STATIC)
+  road: str | None = dataclasses.field(default=None, metadata=STATIC)
 
   def check(self, learner: Learner) -> None:
     """See `Target`."""
@@ -120,7 +159,13 @@ def _centre(learner: Learner, outputs: Array) -> Array:
 
 
 def outputs(
-  x: Any, z: Any, *, temperature: Any = 1.0, batch_size: int | None = None, coasting: bool = True
+  x: Any,
+  z: Any,
+  *,
+  temperature: Any = 1.0,
+  batch_size: int | None = None,
+  coasting: bool = True,
+  road: str | None = None,
 ) -> ToOutputs:
   """Outputs that the student should have, of any other model: G = ||f(w+, x) - z||^2, f linearized around w.
 
@@ -133,7 +178,10 @@ def outputs(
       student, and labels of a bounded set lead there by detours: 3 to 10 is better than 1 for the simplex.
     batch_size: number of examples that are drawn from `x` in each iteration; all of them unless given.
     coasting: as in `params`.
+    road: as in `params`; without a matrix, every iteration takes two backward and two forward passes.
   """
+  if road is not None:
+    checks.check_name("road", road, ROADS)
   for name, value in (("x", x), ("z", z)):
     checks.check_finite(name, value if isinstance(value, jax.Array) else np.asarray(value))
   x, z = jnp.asarray(x), jnp.asarray(z, float)
@@ -145,4 +193,4 @@ def outputs(
   checks.check_positive("temperature", temperature)
   if batch_size is not None:
     checks.check_count("batch_size", batch_size)
-  return ToOutputs(x, z / temperature, batch_size, bool(coasting))
+  return ToOutputs(x, z / temperature, batch_size, bool(coasting), road)

@@ -15,6 +15,7 @@ from last_jax.models import wide
 from last_jax.problem import Problem
 from last_jax.quadratic import Quadratic, Squares, power_of_two, triangular
 from last_jax.targets.base import (
+  ROADS,
   Local,
   PerStep,
   Step,
@@ -164,7 +165,7 @@ def params(
       of many classes, whose matrix would not fit into memory; labels then have no derivatives. Unless given, by size.
   """
   if road is not None:
-    checks.check_name("road", road, ("kernel", "products"))
+    checks.check_name("road", road, ROADS)
   return ToParams(params, layer_weights, bool(coasting), road)
 
 
