@@ -23,7 +23,7 @@ CORE = [
   "scipy>=1.15",  # Confidence intervals and bootstrap of the report.
   "plotly>=6.0",  # The page of launch.reproduce carries its script.
 ]
-BENCH = ["torch>=2.2"]
+BENCH = ["torch>=2.2", "scikit-learn>=1.4"]  # Digits to compare teachers on.
 TEST = [
   "pytest>=8.0",
   "pytest-xdist>=3.5",
