@@ -1,6 +1,7 @@
 """The planner: the end of several steps planned at once, against brute force, a general solver, and greedy labels."""
 
 import itertools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -212,3 +213,27 @@ def test_bad_plans_are_refused():
     last.teachers.planner(2, "simplex")
   with pytest.raises(ValueError, match="is around the prediction, which later in a plan depends on earlier labels"):
     last.teachers.planner(2, last.constraints.magnitude(0.5, around="prediction"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["simplex", "none", "ball_2"])
+def test_plans_without_the_derivative_of_the_blocks_end_are_the_same(x64, name, monkeypatch):
+  """For networks too large for it: products, by a pass through the steps of the block and back."""
+  learner = last.learners.mlp((3, 4, 3), activation="tanh", learning_rate=0.5, momentum=0.5)
+  pool = last.Pool(np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 3)
+  constraint = last.constraints.magnitude(0.6) if name == "ball_2" else problems.CONSTRAINTS[name]
+  toward = last.targets.params(learner.init(jax.random.key(7)))
+
+  def taught():
+    planner = last.teachers.planner(2, constraint, toward)
+    return last.teach(KEY, learner, planner, pool, steps=2, batch_size=2, lessons=True, target=toward.params)
+
+  formed = taught()
+  monkeypatch.setattr(sys.modules["last_jax.teachers.planner"], "_FORMED", 0)
+  jax.clear_caches()
+  by_products = taught()
+  if name == "none":  # Far from unique: what they reach is what counts.
+    assert float(by_products.distance[-1]) == pytest.approx(float(formed.distance[-1]), rel=0.01)
+  else:
+    np.testing.assert_allclose(by_products.lessons.label, formed.lessons.label, atol=1e-6)
+  assert np.max(np.abs(formed.lessons.label - np.eye(3)[pool.y[formed.lessons.index]])) > 0.1

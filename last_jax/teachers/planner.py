@@ -30,6 +30,9 @@ from last_jax.targets import Target
 from last_jax.teachers.compose import compose
 from last_jax.teachers.greedy import as_target, check_constraint
 
+_FORMED = (
+  2**26
+)  # Entries of the derivative of a block's end in its labels, up to which it is formed: 256 MiB in float32.
 _TRIED_AT_ONCE = 256  # Sequences of one-hot labels: each is a student of its own.
 
 
@@ -81,7 +84,10 @@ class PlannedLabels:
 
     def expand_at(labels: Array) -> Quadratic:
       after, push = jax.linearize(end_of_block, labels)
-      matrix, slope = targets.along(target.local(learner, after), jax.vmap(push)(basis))
+      local = target.local(learner, after)
+      if not self._needs_matrix(truth) and truth.size * sum(leaf.size for leaf in jax.tree.leaves(after)) > _FORMED:
+        return _by_products(labels, push, local)
+      matrix, slope = targets.along(local, jax.vmap(push)(basis))
       return Quadratic(labels, matrix.reshape(*truth.shape, *truth.shape), slope.reshape(truth.shape))
 
     def distance(labels: Array) -> Array:
@@ -96,6 +102,26 @@ class PlannedLabels:
       # Once more from there, to regain what the quadratic has lost to rounding.
       return synthesis.best_labels(learner.loss, self.constraint, expand_at(labels), truth, truth)
     return synthesis.labels_numerically(learner, self.constraint, expand_at, distance, truth, truth)
+
+  def _needs_matrix(self, truth: Array) -> bool:
+    return self.constraint.discrete or self.constraint.is_sparse(truth.shape[1])
+
+
+def _by_products(labels: Array, push: Callable[[Array], Any], local: targets.Local) -> Quadratic:
+  """Return G around `labels [v m, K]` with a product in place of its matrix: through the block's steps and back.
+
+  Args:
+    labels: of the block.
+    push: the derivative of what the target measures at its end.
+    local: G near what it measures.
+  """
+  pull = jax.linear_transpose(push, labels)
+
+  def multiply(direction: Array) -> Array:
+    image, back = jax.vjp(local.root, push(direction))
+    return pull(back(image)[0])[0]
+
+  return Quadratic(labels, multiply, pull(local.slope)[0])
 
 
 def _is_affine(learner: Learner, params: Params) -> bool:
