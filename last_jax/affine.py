@@ -9,10 +9,11 @@ one may be too cautious: x * x / x is not recognised.
 import enum
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import core
 
 from last_jax.identity import Static
@@ -39,57 +40,82 @@ def is_affine(function: Callable[..., Any], argument: Any, *others: Any) -> bool
   return _is_affine(Static(function), structure, tuple(leaves), jax.dtypes.canonicalize_dtype(float))
 
 
-def is_diagonal(function: Callable[..., Any], argument: Any, *others: Any) -> bool:
-  """Return whether `function(argument, *others)`, affine in `argument`, maps each entry to the one in its place.
+def diagonal(function: Callable[..., Any], argument: Any, *others: Any) -> tuple[bool, ...] | None:
+  """Return, where `function(argument, *others)` multiplies entries of `argument` and adds to them, what by.
 
   Args:
     function: as for `is_affine`, which holds for it; its result is a pytree like `argument`.
     argument: a pytree of arrays or of `jax.ShapeDtypeStruct`.
     *others: further arguments, likewise.
+
+  Returns:
+    For each leaf whether all of its entries are multiplied by the same number; None where an entry of the result
+    depends on another entry than the one in its place.
   """
   leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arguments: arguments, argument, *others))
-  return _is_diagonal(Static(function), structure, tuple(leaves), jax.dtypes.canonicalize_dtype(float))
+  return _diagonal(Static(function), structure, tuple(leaves), jax.dtypes.canonicalize_dtype(float))
+
+
+class _Entries(NamedTuple):
+  """Where the entries of a value come from.
+
+  Attributes:
+    leaves: of the argument, whose entries in the same place each depends on; _MOVED: on others, too.
+    same: whether all entries have the same factor or, without leaves, are the same number.
+  """
+
+  leaves: frozenset[int]
+  same: bool
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_diagonal(function: Static, structure: Any, leaves: tuple[Any, ...], _: Any) -> bool:
+def _diagonal(function: Static, structure: Any, leaves: tuple[Any, ...], _: Any) -> tuple[bool, ...] | None:
   arguments = jax.tree.unflatten(structure, leaves)
   closed = jax.make_jaxpr(function.value)(*arguments)
-  shapes = [leaf.shape for leaf in jax.tree.leaves(arguments[0])]
-  if [value.shape for value in closed.out_avals] != shapes:
-    return False
-  sources = _sources(closed, [frozenset((i,)) if i < len(shapes) else frozenset() for i in range(len(leaves))])
-  return all(source <= {place} for place, source in enumerate(sources))
+  count = len(jax.tree.leaves(arguments[0]))
+  if [value.shape for value in closed.out_avals] != [leaf.shape for leaf in leaves[:count]]:
+    return None
+  inputs = [
+    _Entries(frozenset((place,)), True) if place < count else _Entries(frozenset(), leaf.shape == ())
+    for place, leaf in enumerate(leaves)
+  ]
+  found = _entries(closed, inputs)
+  if any(not each.leaves <= {place} for place, each in enumerate(found)):
+    return None
+  return tuple(each.same for each in found)
 
 
-def _sources(closed: Any, inputs: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-  """The leaves from whose entries in the same place those of each output are made; _MOVED: from others, too."""
+def _entries(closed: Any, inputs: Sequence[_Entries]) -> list[_Entries]:
+  """Where the entries of the outputs of a jaxpr come from, from those of its inputs."""
   jaxpr = closed.jaxpr if isinstance(closed, core.ClosedJaxpr) else closed
-  known: dict[Any, frozenset[int]] = dict.fromkeys(jaxpr.constvars, frozenset())
+  known = {variable: _Entries(frozenset(), variable.aval.shape == ()) for variable in jaxpr.constvars}
   known.update(zip(jaxpr.invars, inputs, strict=True))
 
-  def read(atom: Any) -> frozenset[int]:
-    return frozenset() if isinstance(atom, core.Literal) else known[atom]
+  def read(atom: Any) -> _Entries:
+    return _Entries(frozenset(), np.shape(atom.val) == ()) if isinstance(atom, core.Literal) else known[atom]
 
   for equation in jaxpr.eqns:
-    found = list(map(read, equation.invars))
-    source = frozenset().union(*found)
-    name, sources = equation.primitive.name, [source] * len(equation.outvars)
-    if source and name in _CALLS:
-      sources = _sources(equation.params[_CALLS[name]], found)
-    elif source and name not in _ENTRY_BY_ENTRY:
-      sources = [source | {_MOVED}] * len(equation.outvars)
-    known.update(zip(equation.outvars, sources, strict=True))
+    found, name = list(map(read, equation.invars)), equation.primitive.name
+    if name in _CALLS:
+      outputs = _entries(equation.params[_CALLS[name]], found)
+    else:
+      leaves = frozenset().union(*(each.leaves for each in found))
+      fixed = name in _SUMS or (name == "broadcast_in_dim" and not leaves)
+      counting = [each.same for each in found if each.leaves or not leaves or name not in _SUMS]
+      same = (fixed or name in _FACTORS) and all(counting)
+      if leaves and name not in _SUMS | _FACTORS:
+        leaves |= {_MOVED}
+      outputs = [_Entries(leaves, same or output.aval.shape == ()) for output in equation.outvars]
+    known.update(zip(equation.outvars, outputs, strict=True))
   return list(map(read, jaxpr.outvars))
 
 
 _MOVED = -1
-_ENTRY_BY_ENTRY = frozenset(
-  (
-    "add", "add_any", "sub", "neg", "mul", "div", "integer_pow", "select_n", "convert_element_type", "reduce_precision",
-    "copy", "copy_p",
-  )
-)  # fmt: skip
+# Entry by entry: what is added does not count in the factor.
+_SUMS = frozenset(
+  ("add", "add_any", "sub", "neg", "integer_pow", "convert_element_type", "reduce_precision", "copy", "copy_p")
+)
+_FACTORS = frozenset(("mul", "div", "select_n"))
 _CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
 
 

@@ -104,9 +104,12 @@ class Optax:
 
   def is_diagonal(self, params: Params) -> bool:
     """Return whether the updates are affine in the gradient, and each entry depends on the one in its place alone."""
-    return self.is_affine(params) and affine.is_diagonal(
-      self._updates, params, jax.eval_shape(self.init, params), params
-    )
+    return self.factors(params) is not None
+
+  def factors(self, params: Params) -> tuple[bool, ...] | None:
+    """Return for each leaf whether all its entries have one rate; None where the optimizer is not diagonal."""
+    shapes = jax.eval_shape(self.init, params)
+    return affine.diagonal(self._updates, params, shapes, params) if self.is_affine(params) else None
 
   def _updates(self, gradient: Params, state: Any, params: Params) -> Params:
     return self.update(gradient, state, params)[0]

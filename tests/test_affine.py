@@ -331,20 +331,43 @@ MIXING = {
 }
 
 
-@pytest.mark.parametrize("name", [*AFFINE_OPTIMIZERS, *MIXING])
+def each_entry(updates, params):
+  """The first leaf has a rate for each entry, the others one for all."""
+  return updates | {"weights": updates["weights"] * jnp.arange(1.0, 7.0).reshape(3, 2)}
+
+
+UNEQUAL = {
+  "each entry": lambda: optax.chain(optax.stateless(each_entry), optax.sgd(0.1, momentum=0.9)),
+  "by parameters": lambda: optax.chain(
+    optax.stateless(lambda updates, params: updates | {"weights": updates["weights"] * (1 + params["weights"] ** 2)}),
+    optax.sgd(0.1),
+  ),
+  "chosen": lambda: optax.stateless(
+    lambda updates, params: updates | {"weights": jnp.where(jnp.eye(3, 2) > 0, updates["weights"], 0.0)}
+  ),
+}
+
+
+@pytest.mark.parametrize("name", [*AFFINE_OPTIMIZERS, *UNEQUAL, *MIXING])
 def test_optimizers_are_diagonal_where_their_jacobian_is(name):
-  transformation = (AFFINE_OPTIMIZERS | MIXING)[name]()
+  transformation = (AFFINE_OPTIMIZERS | UNEQUAL | MIXING)[name]()
   optimizer = last.optimizers.Optax(transformation)
   assert optimizer.is_affine(PARAMS)
   _, state = transformation.update(PARAMS, transformation.init(PARAMS), PARAMS)  # Rates may begin at zero.
+  draw = np.random.default_rng(0)
+  params = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), "f4"), PARAMS)
   flat, unravel = ravel_pytree(PARAMS)
 
   def updates(gradient):
-    return ravel_pytree(transformation.update(unravel(gradient), state, PARAMS)[0])[0]
+    return ravel_pytree(transformation.update(unravel(gradient), state, params)[0])[0]
 
   jacobian = np.asarray(jax.jacfwd(updates)(flat))
   assert np.any(jacobian)
-  assert optimizer.is_diagonal(PARAMS) == np.array_equal(jacobian, np.diag(np.diag(jacobian))) == (name not in MIXING)
+  factors = optimizer.factors(PARAMS)
+  assert (factors is not None) == np.array_equal(jacobian, np.diag(np.diag(jacobian))) == (name not in MIXING)
+  if factors is not None:
+    leaves = jax.tree.leaves(unravel(jnp.diag(jacobian)))
+    assert factors == tuple(bool(np.ptp(leaf) <= 1e-7) for leaf in leaves)
 
 
 def test_only_shapes_of_parameters_matter():

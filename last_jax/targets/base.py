@@ -189,7 +189,8 @@ def respond(learner: Learner, student: Student, coasting: bool) -> tuple[Params,
   """Return how a step of a diagonal optimizer answers to a gradient: w+ = drift - rate P gradient.
 
   Returns:
-    The drift, as `Learner.drift` does; the rate, `[]`; and P, a factor for each parameter, or None: all are 1.
+    The drift, as `Learner.drift` does; the rate, `[]`; and P, for each leaf a factor `[]` or one for each of its
+    entries, or None: all are 1.
   """
   if isinstance(learner.optimizer, Sgd):
     return *learner.drift(student, coasting), None
@@ -197,7 +198,12 @@ def respond(learner: Learner, student: Student, coasting: bool) -> tuple[Params,
   zeros, ones = (jax.tree.map(function, start.params) for function in (jnp.zeros_like, jnp.ones_like))
   after, slopes = jax.jvp(lambda gradient: learner.update(start, gradient).params, (zeros,), (ones,))
   rate = power_of_two(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(slopes)]))
-  return after, rate, jax.tree.map(lambda leaf: -leaf / rate, slopes)
+  factors = learner.optimizer.factors(start.params)
+  assert factors is not None, "the optimizer is diagonal"
+  shares = [
+    -(leaf.reshape(-1)[0] if same else leaf) / rate for leaf, same in zip(jax.tree.leaves(slopes), factors, strict=True)
+  ]
+  return after, rate, jax.tree.unflatten(jax.tree.structure(slopes), shares)
 
 
 def gradient_rows(step: Step) -> Array:
