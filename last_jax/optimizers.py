@@ -82,6 +82,10 @@ class Sgd:
 
   is_diagonal = is_affine
 
+  def factors(self, params: Params) -> tuple[bool, ...]:
+    """Return True for each leaf: all entries have one rate."""
+    return (True,) * len(jax.tree.leaves(params))
+
 
 @identity.register_dataclass
 @dataclasses.dataclass(frozen=True)

@@ -162,7 +162,7 @@ def greedy_labels(
       if not is_free:
         return found
       assert isinstance(target, targets.ToParams), "only parameters have closed forms"
-      error, rate = target.error(learner, student)
+      error, rate, _ = target.error(learner, student)
       return found._replace(squares=linear.squares_of_batch(learner, x, gradients, slopes, error, rate, found.scale))
     return targets.expand(target, Step(learner, student, x, outputs, gradients, slopes, at, is_free))
 

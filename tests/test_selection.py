@@ -176,6 +176,25 @@ def test_joint_scores_of_classes_are_the_least_of_all(x64):
   np.testing.assert_allclose(start + rate * found, np.min(every, 0), rtol=1e-11)
 
 
+@pytest.mark.parametrize("joint", [False, True])
+def test_scores_through_rates_of_each_leaf_are_distances_after_steps(x64, joint):
+  rates = {"layer_0": optax.sgd(0.5, momentum=0.5), "layer_1": optax.sgd(0.1)}
+  optimizer = optax.multi_transform(rates, {name: name for name in rates})
+  problem, student = network_problem({"optimizer": optimizer, "weight_decay": 0.1})
+  weights = {"layer_0": 3.0, "layer_1": 0.5}
+  found = score_all(problem, student, layer_weights=weights, constraint=last.constraints.one_hot() if joint else None)
+  after = distances_after(problem, student, problem.truth, weights)
+  if joint:
+    classes = [jnp.broadcast_to(row, problem.truth.shape) for row in jnp.eye(3)]
+    after = np.min([distances_after(problem, student, each, weights) for each in classes], 0)
+  zero = jax.tree.map(jnp.zeros_like, student.params)
+  drift = problem.learner.update(student, zero).params
+  change = after - distances.squared_distance(drift, problem.target, weights)
+  scale = change[0] / found[0]
+  assert scale > 0
+  np.testing.assert_allclose(scale * found, change, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("joint", [False, True])
 def test_other_optimizers_and_losses_take_steps(x64, joint):

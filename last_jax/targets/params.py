@@ -87,20 +87,18 @@ class ToParams:
     del learner
     return squares(measured)
 
-  def error(self, learner: Learner, student: Student) -> tuple[Params, Array | float]:
-    """Return M (drift - w*), where drift is the student after a step without a gradient, and the rate, `[]`."""
-    drift, rate = learner.drift(student, self.coasting)
-    return distances.weigh(distances.difference(drift, self.params), self.layer_weights), rate
+  def error(self, learner: Learner, student: Student) -> tuple[Params, Array | float, Any]:
+    """Return P M (drift - w*), the rate `[]`, and the weights P M P: see `respond`."""
+    drift, rate, shares = respond(learner, student, self.coasting)
+    error = distances.weigh(distances.difference(drift, self.params), self.layer_weights)
+    if shares is None:
+      return error, rate, self.layer_weights
+    return distances.weigh(error, shares), rate, distances.weigh(jax.tree.map(jnp.square, shares), self.layer_weights)
 
   def expand(self, step: Step) -> Quadratic:
     """See `Target`."""
     learner, student = step.learner, step.student
-    drift, rate, shares = respond(learner, student, self.coasting)
-    error = distances.weigh(distances.difference(drift, self.params), self.layer_weights)
-    weights = self.layer_weights
-    if shares is not None:
-      error = distances.weigh(error, shares)
-      weights = distances.weigh(jax.tree.map(jnp.square, shares), weights)
+    error, rate, weights = self.error(learner, student)
     reach = push(learner, student.params, step.x, error).reshape(step.at.shape)
     if choose_road(self.road, step) == "products":
       return by_products(step, rate / step.at.shape[0], reach, weights)

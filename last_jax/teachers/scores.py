@@ -6,8 +6,8 @@ With e = drift - w*, where drift is the student after a step without a gradient,
 
 so examples are ranked by squared norms of their gradients and products with e. Neither needs the gradient itself: see
 `last_jax.kernels`. Three roads, each tested against the others: closed forms of linear learners, inner products for any
-model under SGD, and real steps for all the rest. Scores of one road differ by a common constant and factor from G: they
-are comparable with each other only.
+model under SGD (where leaves have rates of their own, g is each leaf's gradient times its rate), and real steps for all
+the rest. Scores of one road differ by a common constant and factor from G: they are comparable with each other only.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,6 @@ from last_jax.constraints import Constraint
 from last_jax.kernels import direction
 from last_jax.linear import Geometry
 from last_jax.models import wide
-from last_jax.optimizers import Sgd
 from last_jax.quadratic import Quadratic, power_of_two
 from last_jax.targets import Target, ToParams
 
@@ -61,7 +60,8 @@ def score(
   if examples.geometry is not None and (constraint is None or linear.is_projection(learner, constraint)):
     assert isinstance(target, ToParams), "only parameters have closed forms"
     return _computed_once(view.step, lambda: _closed_forms(view, examples, target, constraint))
-  if isinstance(learner.optimizer, Sgd) and isinstance(target, ToParams) and examples.truth.ndim == 2:
+  rates = learner.optimizer.factors(view.student.params)
+  if rates is not None and all(rates) and isinstance(target, ToParams) and examples.truth.ndim == 2:
     if constraint is None:
       return _inner_products(view, examples, target, chunk_size)
     if learner.loss.is_affine(examples.truth.shape[1]):
@@ -92,13 +92,13 @@ def _closed_forms(view: View, examples: Examples, target: ToParams, constraint: 
 def _inner_products(view: View, examples: Examples, target: ToParams, chunk_size: int | None) -> Array:
   """Compute rho ||g||^2 - 2 ⟨e, g⟩ for any model, `[r]`: one forward and one backward pass."""
   learner, params = view.learner, wide(view.student.params)
-  error, rate = target.error(learner, view.student)
+  error, rate, weights = target.error(learner, view.student)
 
   def losses(params: Params, batch: tuple[Array, Array]) -> Array:
     return jax.vmap(learner.loss)(learner.apply(params, batch[0]), batch[1])[:, None]
 
   def compute(*batch: Array) -> Array:
-    norms, products = direction.norms_and_products(losses, params, batch, error, weights=target.layer_weights)
+    norms, products = direction.norms_and_products(losses, params, batch, error, weights=weights)
     return rate * norms - 2 * products
 
   batch = (examples.x, examples.truth)
@@ -113,7 +113,7 @@ def _kernel_blocks(
   G is a quadratic in the label, u = a + B y: its matrix is rho^2 Bᵀ J M Jᵀ B, its slope -rho Bᵀ J M (e - rho Jᵀ u).
   """
   learner, params = view.learner, wide(view.student.params)
-  error, rate = target.error(learner, view.student)
+  error, rate, weights = target.error(learner, view.student)
 
   def best(outputs: Array, truth: Array, kernel: Array, along: Array) -> Array:  # [K], [K], [K, K], [K] -> []
     gradient, slope = learner.loss.output_gradient(outputs, truth), learner.loss.label_slope(outputs, truth)
@@ -130,7 +130,7 @@ def _kernel_blocks(
 
   def compute(x: Array, truth: Array) -> Array:
     outputs, along = jax.jvp(lambda params: learner.apply(params, x), (params,), (error,))
-    blocks = kernels.tangent_kernel(learner.apply, params, x, weights=target.layer_weights, diagonal=True)
+    blocks = kernels.tangent_kernel(learner.apply, params, x, weights=weights, diagonal=True)
     return jax.vmap(best)(outputs, truth, blocks.astype(outputs.dtype), along)
 
   entries = direction.entries_per_example(learner.apply, params, examples.x)
