@@ -270,11 +270,7 @@ def _claims(size: Size, ways: Sequence[Way], compared: Mapping[str, Distances]) 
     return 100 * np.asarray(where.records[method.key].accuracy)
 
   def ahead(winner: Method, loser: Method) -> list[Comparison]:
-    lead, name = points(same, winner) - points(same, loser), f"{winner.name}, against {loser.name}"
-    return [
-      Comparison(name, lead[:, 1:].mean(1), POINTS, part="run"),
-      Comparison(f"{name}, after the last step", lead[:, -1], POINTS, part="end"),
-    ]
+    return results.more_accurate(same.records, winner, loser)
 
   def carried(exact: Method, text: str) -> Claim:
     return Claim(

@@ -30,7 +30,7 @@ NONE = last.constraints.none()
 NAMES = {
   "lsr", "lr_half_moons", "lr_gaussian", "lr_mnist_35", "labels_half_moons", "mlp_mnist_35", "mlp_mnist_79",
   "examples_linear", "examples_mlp", "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear",
-  "theory", "large_margin", "auxiliary_channel",
+  "theory", "large_margin", "validation_loss", "auxiliary_channel",
 }  # fmt: skip
 # What the paper says in passing, without a figure of its own.
 NAMES |= {"easy_to_hard", "label_sets", "soft_labels", "layer_weights", "planning"}
