@@ -301,6 +301,36 @@ def test_the_loss_falls_below_that_of_sgd_and_nothing_depends_on_the_target(form
   np.testing.assert_array_equal(known.objective, taught.objective)
 
 
+def test_without_curvature_the_model_leads_away():
+  """Labels within 2 of the truth that minimise the loss's linear model, written by hand, end above the start."""
+  learner, student, *_, pool = draw("softmax", number=60, dtype=np.float32)
+  learner = last.learners.softmax(4, 3, learning_rate=3.0)
+  truth = learner.encode(pool.x, pool.y)
+
+  def loss(params):
+    return learner.mean_loss(params, pool.x, truth)
+
+  def step(params, index):
+    slope = jax.grad(loss)(params)
+    start, x = learner.start(params), pool.x[index]
+
+    def model(labels):
+      after = learner.step(start, x, labels).params
+      return sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(after), strict=True))
+
+    down = jax.grad(model)(truth[index])
+    labels = truth[index] - 2.0 * down / jnp.linalg.norm(down, axis=1, keepdims=True)
+    return learner.step(start, x, labels).params, None
+
+  index = jax.random.randint(KEY, (30, 4), 0, 60)
+  linear = jax.jit(lambda params: jax.lax.scan(step, params, index)[0])(student.params)
+  teacher = last.teachers.greedy(last.constraints.magnitude(2.0), targets.loss(pool))
+  curved = last.teach(KEY, learner, teacher, pool, init=student.params, steps=30, batch_size=4).params
+  before = loss(student.params)
+  assert loss(curved) < before - 0.1
+  assert loss(linear) > before + 0.1
+
+
 def test_losses_along_a_run_are_mean_losses():
   learner, student, *_, pool = draw("softmax", number=40, dtype=np.float32)
   held_out = last.Pool(-pool.x, pool.y)
