@@ -38,7 +38,7 @@ def run_omniscient_linear(size: Size, tell: Tell) -> Outcome:
     ways = [methods.sgd(), methods.imt(), methods.greedy(constraints.simplex()), *learned]
     if batch_size > 1:  # A joint step of 128 soft labels is a problem of 128 unknowns: LAST would take too long.
       ways = select(ways, "sgd", "imt", "learned")
-    records, times = _evaluate(problem, students, ways, size, tell, 0.8 + 0.1 * place, batch_size)
+    records, times = _evaluate(problem, students, ways, size, _halved(tell, 0.8 + 0.1 * place), batch_size)
     axes = {f"seconds once compiled, {who}": seconds for who, seconds in times.items()}
     charts += results.charts(ways, records, axes, levels=levels, suffix=f", batch size {batch_size}")
     distances, larger = results.compare_students(problem, records), {}
@@ -46,7 +46,7 @@ def run_omniscient_linear(size: Size, tell: Tell) -> Outcome:
       whole, _ = problems.softmax_on_two_digits(size, per_digit=None)
       whole = Problem(problem.learner, whole.pool, target=problem.target, test=problem.test)
       usual = [each for each in ways if each not in learned[3:]]
-      records, own_times = _evaluate(whole, students, usual, size, tell, 0.85 + 0.1 * place, batch_size)
+      records, own_times = _evaluate(whole, students, usual, size, _halved(tell, 0.85 + 0.1 * place), batch_size)
       more_distances = Distances(records, problems.rounding_floor(problem))
       larger = {who: _imt_last(more_distances, usual, seconds, whole) for who, seconds in own_times.items()}
     claims += _omniscient_claims(distances, times, ways, f", batch size {batch_size}", size, larger)
@@ -55,17 +55,22 @@ def run_omniscient_linear(size: Size, tell: Tell) -> Outcome:
 
 
 def _evaluate(
-  problem: Problem, students: Students, ways: Sequence[Method], size: Size, tell: Tell, share: float, batch_size: int
+  problem: Problem, students: Students, ways: Sequence[Method], size: Size, tell: Tell, batch_size: int
 ) -> tuple[dict[str, Records], dict[str, Mapping[str, float]]]:
   """Return the records of each method, and by "one student" and all of them, its seconds per step."""
   records, together = trained.evaluate(
-    problem, students, ways, size, tell, share, batch_size=batch_size, metrics=("distance",), probe=_identity,
+    problem, students, ways, size, tell, 0.0, batch_size=batch_size, metrics=("distance",), probe=_identity,
     runs=3 if batch_size == 1 else 1,
   )  # fmt: skip
   times: dict[str, Mapping[str, float]] = {f"{students.keys.size} students at once": together}
   if batch_size == 1 or size.name == "full":
     times = {"one student": _time_one(problem, students, ways, size, batch_size)} | times
   return records, times
+
+
+def _halved(tell: Tell, begin: float) -> Tell:
+  """Return `tell` for an evaluation that tells of shares from 0 to 0.1, which are a twentieth of the figure's work."""
+  return lambda text, share: tell(text, begin + share / 2)
 
 
 def _identity(params: Params) -> Params:
