@@ -293,7 +293,7 @@ def _claims(size: Size, ways: Sequence[Way], compared: Mapping[str, Distances]) 
       "The teacher's outputs carry digits: students of the same start become more accurate than those of another.",
       [
         Comparison(f"{each.name}, same start against another", points(same, each)[:, -1] - points(other, each)[:, -1],
-                   POINTS)
+                   POINTS, part="end")
         for each in (published, adam, sgd)
       ],
       size=needed,
@@ -301,7 +301,8 @@ def _claims(size: Size, ways: Sequence[Way], compared: Mapping[str, Distances]) 
     Claim(
       f"From another start no labels carry digits: accuracy is at most {_LEVEL:g} points above chance.",
       [
-        Comparison(f"{each.name}: chance less accuracy", _CHANCE - points(other, each)[:, -1], POINTS, -_LEVEL)
+        Comparison(f"{each.name}: chance less accuracy", _CHANCE - points(other, each)[:, -1], POINTS, -_LEVEL,
+                   part="end")
         for each in every
       ],
       size=needed,

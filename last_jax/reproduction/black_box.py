@@ -145,7 +145,7 @@ def run_black_box(size: Size, tell: Tell) -> Outcome:
   recipes, sgd, greedy = _recipes(problem, size, batch_size), methods.sgd(), _greedy(problem)
   learned = trained.train_all(problem.without_target(), init_fn, recipes, size, tell)
   few, gradient, whole, groups, hypernetwork, distilled, evolved = learned
-  cnn_recipe, with_pixels, cnn = _train_cnn(problem, init_fn, size, batch_size, tell)
+  cnn_recipe, with_pixels, cnn = _train_cnn(problem, init_fn, size, batch_size, lambda text, _: tell(text, 0.8))
   ways, students = [sgd, *learned, greedy, cnn], trained.draw_students(init_fn, size)
   settings: dict[str, Any] = {"batch_size": batch_size, "metrics": ("distance",), "probe": _identity}
   records, _ = trained.evaluate(problem, students, ways[:-1], size, tell, 0.85, **settings)
