@@ -33,6 +33,7 @@ def sigmoid(z):
   return 1 / (1 + np.exp(-z))
 
 
+@pytest.mark.slow
 def test_it_begins_at_the_truth_and_leads_beyond_its_own_prediction():
   seen, module = observed(), pixels.Cnn(prior=3.0)
   params = module.init(jax.random.key(0), seen)["params"]
@@ -50,6 +51,7 @@ def test_it_begins_at_the_truth_and_leads_beyond_its_own_prediction():
   assert np.abs(labels[0] - labels[1]).max() > 1e-3  # It looks at the pixels.
 
 
+@pytest.mark.slow
 def test_students_do_not_see_pixels():
   problem, init_fn = problems.softmax_on_two_digits(QUICK, 1e-3)
   wide = pixels.with_pixels(problem, QUICK, 1e-3)
