@@ -188,7 +188,8 @@ def at_equal_time(
 
   def mean(method: Method) -> np.ndarray:
     own = records[method.key]
-    return np.array([np.interp(times, seconds[method.key] * own.step, each).mean() for each in own.accuracy])
+    axis = seconds[method.key] * own.step
+    return np.array([np.interp(times, axis, each).mean() for each in np.asarray(own.accuracy)])
 
   return Comparison(f"{winner.name} against {loser.name}, at equal time", 100 * (mean(winner) - mean(loser)), POINTS)
 
