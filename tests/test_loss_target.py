@@ -171,6 +171,19 @@ def test_labels_are_those_of_a_convex_solver(x64, kind, settings, name, dtype, t
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["softmax", "mlp"])
+def test_one_hot_labels_are_the_best_of_all(x64, kind):
+  learner, student, x, truth, pool = draw(kind, batch=2)
+  target = targets.loss(pool, damping=0.05)
+  labels = last.synthesize_labels(learner, student.params, target, x, truth, last.constraints.one_hot())
+  model = jax.jit(jax.vmap(dense_model(learner, student, now(target, learner, student), x)))
+  every = jnp.eye(3)[jnp.stack(jnp.meshgrid(jnp.arange(3), jnp.arange(3), indexing="ij"), -1).reshape(-1, 2)]
+  values = model(every)
+  assert values.max() - values.min() > 1e-3
+  np.testing.assert_allclose(labels, every[jnp.argmin(values)])
+
+
+@pytest.mark.slow
 def test_a_step_that_is_not_affine_is_searched_with_the_loss_itself(x64):
   """Adam: G of the best label is the least of a dense search."""
   learner = last.learners.logistic(4, optimizer=optax.adam(0.1))
@@ -299,6 +312,37 @@ def test_the_loss_falls_below_that_of_sgd_and_nothing_depends_on_the_target(form
   assert taught.objective[-1] < sgd.objective[-1] - 0.005
   known = last.teach(KEY, learner, teacher, pool, target=learner.init(KEY), **settings)
   np.testing.assert_array_equal(known.objective, taught.objective)
+
+
+@pytest.mark.slow
+def test_without_curvature_the_model_leads_away():
+  """Labels within 2 of the truth that minimise the loss's linear model, written by hand, end above the start."""
+  learner, student, *_, pool = draw("softmax", number=60, dtype=np.float32)
+  learner = last.learners.softmax(4, 3, learning_rate=3.0)
+  truth = learner.encode(pool.x, pool.y)
+
+  def loss(params):
+    return learner.mean_loss(params, pool.x, truth)
+
+  def step(params, index):
+    slope = jax.grad(loss)(params)
+    start, x = learner.start(params), pool.x[index]
+
+    def model(labels):
+      after = learner.step(start, x, labels).params
+      return sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(after), strict=True))
+
+    down = jax.grad(model)(truth[index])
+    labels = truth[index] - 2.0 * down / jnp.linalg.norm(down, axis=1, keepdims=True)
+    return learner.step(start, x, labels).params, None
+
+  index = jax.random.randint(KEY, (30, 4), 0, 60)
+  linear = jax.jit(lambda params: jax.lax.scan(step, params, index)[0])(student.params)
+  teacher = last.teachers.greedy(last.constraints.magnitude(2.0), targets.loss(pool))
+  curved = last.teach(KEY, learner, teacher, pool, init=student.params, steps=30, batch_size=4).params
+  before = loss(student.params)
+  assert loss(curved) < before - 0.1
+  assert loss(linear) > before + 0.1
 
 
 def test_losses_along_a_run_are_mean_losses():

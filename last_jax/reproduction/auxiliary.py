@@ -270,11 +270,7 @@ def _claims(size: Size, ways: Sequence[Way], compared: Mapping[str, Distances]) 
     return 100 * np.asarray(where.records[method.key].accuracy)
 
   def ahead(winner: Method, loser: Method) -> list[Comparison]:
-    lead, name = points(same, winner) - points(same, loser), f"{winner.name}, against {loser.name}"
-    return [
-      Comparison(name, lead[:, 1:].mean(1), POINTS, part="run"),
-      Comparison(f"{name}, after the last step", lead[:, -1], POINTS, part="end"),
-    ]
+    return results.more_accurate(same.records, winner, loser)
 
   def carried(exact: Method, text: str) -> Claim:
     return Claim(
@@ -297,7 +293,7 @@ def _claims(size: Size, ways: Sequence[Way], compared: Mapping[str, Distances]) 
       "The teacher's outputs carry digits: students of the same start become more accurate than those of another.",
       [
         Comparison(f"{each.name}, same start against another", points(same, each)[:, -1] - points(other, each)[:, -1],
-                   POINTS)
+                   POINTS, part="end")
         for each in (published, adam, sgd)
       ],
       size=needed,
@@ -305,7 +301,8 @@ def _claims(size: Size, ways: Sequence[Way], compared: Mapping[str, Distances]) 
     Claim(
       f"From another start no labels carry digits: accuracy is at most {_LEVEL:g} points above chance.",
       [
-        Comparison(f"{each.name}: chance less accuracy", _CHANCE - points(other, each)[:, -1], POINTS, -_LEVEL)
+        Comparison(f"{each.name}: chance less accuracy", _CHANCE - points(other, each)[:, -1], POINTS, -_LEVEL,
+                   part="end")
         for each in every
       ],
       size=needed,

@@ -12,7 +12,7 @@ import optax
 from last_jax import constraints, targets, teachers, training
 from last_jax.base import Array, Params, Pool
 from last_jax.problem import Problem
-from last_jax.reproduction import methods, problems, results, trained
+from last_jax.reproduction import methods, pixels, problems, results, trained
 from last_jax.reproduction.claims import Claim, Reading
 from last_jax.reproduction.config import Figure, Method, Outcome, Size, Tell
 from last_jax.teachers import outputs
@@ -26,6 +26,7 @@ _GROUPS: dict[str, Any] = {
   "hidden": (), "features": _SEEN, "students": 64, "group": 8, "horizon": 20, "reset": 0.125, "discount": 1.0,
 }  # fmt: skip
 _PRIOR = 4.0
+_RATE = 1e-3  # Of students.
 
 
 class Hypernetwork(nn.Module):
@@ -118,6 +119,20 @@ def _recipes(problem: Problem, size: Size, batch_size: int) -> list[trained.Reci
   ]  # fmt: skip
 
 
+def _train_cnn(
+  problem: Problem, init_fn: problems.InitFn, size: Size, batch_size: int, tell: Tell
+) -> tuple[trained.Recipe, Problem, Method]:
+  """Train a teacher that sees pixels. Return its settings, the problem with pixels, and the teacher."""
+  with_pixels = pixels.with_pixels(problem, size, _RATE)
+  episodes = size.pick(2, 30, 100)
+  recipe = trained.unrolled(
+    episodes, policy=pixels.Cnn(), features=_SEEN, standardize=False, output=outputs.free(), batch_size=batch_size,
+    optimizer=decaying(0.02, episodes),
+  )._replace(name="unrolled CNN on pixels", variant="CNN")  # fmt: skip
+  (method,) = trained.train_all(with_pixels.without_target(), init_fn, [recipe], size, tell)
+  return recipe, with_pixels, method
+
+
 def _greedy(problem: Problem) -> Method:
   teacher = teachers.greedy(constraints.none(), targets.loss(problem.pool))
   return Method("greedy:loss", dataclasses.replace(teacher, name="LAST (none) on the loss"), "greedy", "none")
@@ -125,14 +140,16 @@ def _greedy(problem: Problem) -> Method:
 
 def run_black_box(size: Size, tell: Tell) -> Outcome:
   """The students' own loss in place of the distance."""
-  problem, init_fn = problems.softmax_on_two_digits(size, 1e-3)
+  problem, init_fn = problems.softmax_on_two_digits(size, _RATE)
   batch_size = size.pick(4, 20, 20)
   recipes, sgd, greedy = _recipes(problem, size, batch_size), methods.sgd(), _greedy(problem)
   learned = trained.train_all(problem.without_target(), init_fn, recipes, size, tell)
   few, gradient, whole, groups, hypernetwork, distilled, evolved = learned
-  ways, students = [sgd, *learned, greedy], trained.draw_students(init_fn, size)
+  cnn_recipe, with_pixels, cnn = _train_cnn(problem, init_fn, size, batch_size, lambda text, _: tell(text, 0.8))
+  ways, students = [sgd, *learned, greedy, cnn], trained.draw_students(init_fn, size)
   settings: dict[str, Any] = {"batch_size": batch_size, "metrics": ("distance",), "probe": _identity}
-  records, _ = trained.evaluate(problem, students, ways, size, tell, 0.85, **settings)
+  records, _ = trained.evaluate(problem, students, ways[:-1], size, tell, 0.85, **settings)
+  records |= trained.evaluate(with_pixels, students, [cnn], size, tell, 0.9, **settings)[0]
   distances = results.compare_students(problem, records)
   remark, needed = trained.remark_on_training(size), trained.size_needed(size)
   claims = [
@@ -158,6 +175,7 @@ def run_black_box(size: Size, tell: Tell) -> Outcome:
         ("Black-box unrolling of a distiller", distilled),
         ("A distiller, trained by evolution strategies,", evolved),
         ("Black-box unrolling of a hypernetwork", hypernetwork),
+        ("Black-box unrolling of a CNN on the images' pixels", cnn),
       )
     ),
     Claim("Greedy LAST on the validation loss beats SGD (not in the paper).", distances.beats(greedy, sgd)),
@@ -176,9 +194,10 @@ def run_black_box(size: Size, tell: Tell) -> Outcome:
     "in groups": _IN_GROUPS,
     "distiller": "labels p + gain (q - p), from the student's prediction p beyond that of a learned linear teacher, q",
     "hypernetwork": _CENTERED,
+    "CNN": "as the distiller, q being that of a CNN on images of 14 × 14 pixels; students see their 24 features",
     "LAST on the loss": "exact labels, in each step, for a damped Gauss-Newton model of the loss on the pool",
   }
-  return Outcome(trained.describe(problem, students, size, recipes) | described, charts, tuple(claims))
+  return Outcome(trained.describe(problem, students, size, [*recipes, cnn_recipe]) | described, charts, tuple(claims))
 
 
 def _identity(params: Params) -> Params:

@@ -25,6 +25,7 @@ TEST = (
   "than a run of this size does are not judged by it."
 )
 
+_WORST_FIRST = (FAILS, OPEN, HOLDS)
 PARTS = {"run": "over the run", "end": "at the end"}
 
 
@@ -177,7 +178,8 @@ class Judged(NamedTuple):
     if len(set(parts.values())) < 2:
       return ""
     run, end = parts["run"], parts["end"]
-    decided = "the last step alone decides" if run == HOLDS else "the run decides"
+    worse_at_end = _WORST_FIRST.index(end) < _WORST_FIRST.index(run)
+    decided = "the last step alone decides" if worse_at_end else "the run decides"
     return f"Over the run it {_is(run)}, at the end it {_is(end)}: {decided}."
 
   @property
@@ -255,7 +257,7 @@ def _decisive(estimates: Sequence[Estimate]) -> Estimate:
 
 def _order(estimate: Estimate) -> tuple[int, float]:
   """Order estimates: those that fail, then those that are open, then those that hold, the weakest first."""
-  return (FAILS, OPEN, HOLDS).index(estimate.verdict), _lead(estimate)
+  return _WORST_FIRST.index(estimate.verdict), _lead(estimate)
 
 
 def _lead(estimate: Estimate) -> float:

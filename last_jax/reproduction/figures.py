@@ -10,6 +10,7 @@ from last_jax.reproduction import (
   networks,
   omniscient,
   theorems,
+  validation,
   variants,
 )
 from last_jax.reproduction.config import Figure
@@ -18,8 +19,10 @@ ORDER = (
   "lsr", "lr_half_moons", "lr_gaussian", "lr_mnist_35", "labels_half_moons", "mlp_mnist_35", "mlp_mnist_79",
   "examples_linear", "examples_mlp", "easy_to_hard", "label_sets", "soft_labels", "layer_weights", "planning",
   "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear", "theory", "large_margin",
-  "auxiliary_channel",
+  "validation_loss", "auxiliary_channel",
 )  # fmt: skip
-_MODULES = (greedy, labels, networks, curriculum, variants, omniscient, black_box, theorems, margins, auxiliary)
+_MODULES = (
+  greedy, labels, networks, curriculum, variants, omniscient, black_box, theorems, margins, validation, auxiliary,
+)  # fmt: skip
 _ALL = {figure.name: figure for module in _MODULES for figure in module.FIGURES}
 FIGURES: dict[str, Figure] = {name: _ALL[name] for name in ORDER}

@@ -96,10 +96,11 @@ def softmax_on_two_digits(
   """Softmax 24 -> 2 without bias, on 3 and 5; students start at w* + N(0, 0.05²).
 
   Args:
-    size: at the quick size there are 20 images of each digit.
+    size: at the quick size there are 20 images of each digit, unless there are to be all.
     learning_rate: of the students.
     per_digit: images of each digit; None: all.
   """
-  images = data.mnist((3, 5), folder=size.mnist_folder, train_per_digit=size.pick(20, per_digit, per_digit))
+  per_digit = None if per_digit is None else size.pick(20, per_digit, per_digit)
+  images = data.mnist((3, 5), folder=size.mnist_folder, train_per_digit=per_digit)
   problem = fit(learners.softmax(24, 2, learning_rate=learning_rate, weight_decay=WEIGHT_DECAY, bias=False), images)
   return problem, training.near(problem.target, 0.05)

@@ -195,6 +195,16 @@ def _reachable_part(problem: Problem) -> Array:
   return kept - jax.jit(lambda directions: jax.lax.map(lost, directions))(kept).T
 
 
+def more_accurate(records: Mapping[str, Records], winner: Method, loser: Method) -> list[Comparison]:
+  """Compare test accuracies, on average over the records after the start and after the last step."""
+  lead = 100 * (np.asarray(records[winner.key].accuracy) - np.asarray(records[loser.key].accuracy))
+  name = f"{winner.name}, against {loser.name}"
+  return [
+    Comparison(name, lead[:, 1:].mean(1), POINTS, part="run"),
+    Comparison(f"{name}, after the last step", lead[:, -1], POINTS, part="end"),
+  ]
+
+
 def every_last_beats_sgd(distances: Distances, ways: Sequence[Method]) -> Claim:
   """Claim that LAST with each set of labels is ahead of SGD."""
   (sgd,) = select(ways, "sgd")

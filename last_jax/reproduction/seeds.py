@@ -100,11 +100,18 @@ def teach(
 
 
 def teach_all(
-  problem: Problem, students: Students, methods: Sequence[Method], schedule: Schedule, tell: Tell, **settings: Any
+  problem: Problem,
+  students: Students,
+  methods: Sequence[Method],
+  schedule: Schedule,
+  tell: Tell,
+  *,
+  programs: Programs | None = None,
+  **settings: Any,
 ) -> tuple[dict[str, Records], dict[str, float]]:
   """Return records and seconds per step of each method, by its key: see `teach`."""
   records, seconds = {}, {}
-  programs: Programs = {}
+  programs = {} if programs is None else programs
   for place, method in enumerate(methods):
     tell(f"compiling and teaching: {method.name}", place / len(methods))
     records[method.key], seconds[method.key] = teach(problem, students, method, schedule, programs=programs, **settings)

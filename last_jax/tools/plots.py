@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from last_jax.tools.charts import Chart, check_chart
+from last_jax.tools.charts import Chart, Line, check_chart
 from last_jax.tools.files import FilePath
 from last_jax.tools.png import make_figure, write_png
 from last_jax.tools.statistics import interval_ends, mean_interval
@@ -64,6 +64,7 @@ def plot_charts(
 
 def _draw_chart(axis: Any, chart: Chart, x_label: str) -> None:
   means, ends = [], []
+  x_log = chart.x_log and any(_has_places(line, x_label, chart.log) for line in chart.lines)
   for place, line in enumerate(chart.lines):
     step = np.asarray(line.axes[x_label])
     mean, half_width = mean_interval(line.values)
@@ -73,6 +74,8 @@ def _draw_chart(axis: Any, chart: Chart, x_label: str) -> None:
     # Markers of different curves are at different places, which shows curves that coincide.
     spacing = max(1, len(step) // _MARKERS)
     every = (round(place * spacing / max(1, len(chart.lines))), spacing)
+    # At 0 there is no place on a logarithmic axis: a curve that comes from there would be level up to its next record.
+    step = np.where(step > 0, step, np.nan) if x_log else step
     axis.fill_between(step, low, high, color=style.color, alpha=0.16, linewidth=0)
     axis.plot(
       step, mean, label=line.name, color=style.color, linestyle=style.line, linewidth=1.7,
@@ -92,12 +95,18 @@ def _draw_chart(axis: Any, chart: Chart, x_label: str) -> None:
   axis.set_xlabel(x_label)
   axis.margins(x=0.015)
   _clean(axis)
-  if chart.x_log and any(np.any(np.isfinite(line.get_ydata()) & (line.get_xdata() > 0)) for line in axis.get_lines()):
+  if x_log:
     axis.set_xscale("log")
   _draw_levels(axis, chart, visible)
   low, high = axis.get_ylim()
   if axis.get_yscale() == "log" and high < _DECADE * low:
     _count_evenly(axis.yaxis)
+
+
+def _has_places(line: Line, x_label: str, log: bool) -> bool:
+  """Return whether some of the curve can be seen on a logarithmic x axis; `log`: the y axis is logarithmic too."""
+  mean = mean_interval(line.values).mean
+  return bool(np.any((np.asarray(line.axes[x_label]) > 0) & np.isfinite(mean) & ((mean > 0) | (not log))))
 
 
 def _finite(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -66,6 +66,8 @@ _NAMED: dict[tuple[str, str], Style] = {
   ("learned", "unrolled 100"): Style("#8b2e00", _LONG, ">"),
   ("learned", "policy gradient"): Style("#cc79a7", _DASH_DOT, "*"),
   ("learned", "policy gradient, five actions"): Style("#7a3b69", _DOTTED, "p"),
+  ("learned", "policy gradient, 50 students"): Style("#e377c2", _LONG, "d"),
+  ("learned", "CNN"): Style("#17807e", _DOTTED, "s"),
   ("learned", "hypernetwork"): Style("#56b4e9", _DASH_DOT, "d"),
   ("learned", "whole pool"): Style("#e69f00", _DASH_DOT, "<"),
   ("learned", "policy gradient in groups"): Style("#b565a7", _LONG, "h"),

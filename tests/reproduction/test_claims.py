@@ -150,7 +150,9 @@ def test_readings_need_names_of_their_own():
     (-1.0, -2.0, FAILS, ""),
     (1.0, -1.0, FAILS, "Over the run it holds, at the end it does not hold: the last step alone decides."),
     (1.0, 0.0, OPEN, "Over the run it holds, at the end it is not resolved: the last step alone decides."),
+    (0.0, -1.0, FAILS, "Over the run it is not resolved, at the end it does not hold: the last step alone decides."),
     (-1.0, 1.0, FAILS, "Over the run it does not hold, at the end it holds: the run decides."),
+    (-1.0, 0.0, FAILS, "Over the run it does not hold, at the end it is not resolved: the run decides."),
   ],
 )
 def test_a_claim_must_hold_over_the_run_and_at_the_end(run, end, expected, text):

@@ -22,6 +22,7 @@ from last_jax.reproduction import (
   variants,
 )
 from last_jax.tools.charts import Chart
+from tests.data.samples import mnist_arrays, write_mnist
 
 QUICK = Size("quick", 2)
 NONE = last.constraints.none()
@@ -30,10 +31,39 @@ NONE = last.constraints.none()
 NAMES = {
   "lsr", "lr_half_moons", "lr_gaussian", "lr_mnist_35", "labels_half_moons", "mlp_mnist_35", "mlp_mnist_79",
   "examples_linear", "examples_mlp", "omniscient_linear", "omniscient_mlp", "action_space", "black_box_linear",
-  "theory", "large_margin", "auxiliary_channel",
+  "theory", "large_margin", "validation_loss", "auxiliary_channel",
 }  # fmt: skip
 # What the paper says in passing, without a figure of its own.
 NAMES |= {"easy_to_hard", "label_sets", "soft_labels", "layer_weights", "planning"}
+
+# The readings beside the literal one, by the figure and the beginning of the claim's text. Others have none.
+NEAR_TRUTH, OWN_STARTS = ("bounded", "searched", "margin"), ("own_start", "own_start_long")
+CARRY = "From the same start, exact labels"
+READINGS = {
+  ("lr_half_moons", "Mixed teaching"): NEAR_TRUTH, ("lr_half_moons", "LAST without a constraint is level"): NEAR_TRUTH,
+  ("lr_gaussian", "Mixed teaching"): NEAR_TRUTH, ("lr_gaussian", "LAST without a constraint is ahead"): NEAR_TRUTH,
+  ("lr_mnist_35", "Mixed teaching"): ("centred",),
+  ("lr_mnist_35", "LAST without a constraint is level"): ("centred",),
+  ("labels_half_moons", "The synthesized labels"): ("far",),
+  ("mlp_mnist_35", "LAST and mixed teaching"): OWN_STARTS, ("mlp_mnist_79", "LAST and mixed teaching"): OWN_STARTS,
+  ("omniscient_linear", "Policy gradient is ahead"): ("50 students",),
+  ("black_box_linear", "Black-box unrolling beats"): ("whole_pool",),
+  ("black_box_linear", "Black-box policy gradient"): ("groups",),
+  ("theory", "Proposition 1, its premise"): ("isotropic",), ("theory", "Theorem 1: labels"): ("unit gradient",),
+  ("theory", "Theorem 3, α = 1, Hessian of 50 examples of 200: as with all"): ("exponential",),
+  ("easy_to_hard", ""): ("large η",), ("large_margin", ""): ("smaller", "smaller, right"),
+  ("validation_loss", "Labels within 2 of the truth for a lower validation loss beat SGD"): ("small rate",),
+  ("validation_loss", "Soft labels"): ("small rate",),
+  ("auxiliary_channel", f"{CARRY}, free"): ("adam", "sgd"),
+  ("auxiliary_channel", f"{CARRY} within"): ("adam", "sgd"),
+}  # fmt: skip
+
+
+def readings_of(name, claim):
+  """The names that a claim's further readings must have."""
+  return next(
+    (names for (figure, begin), names in READINGS.items() if figure == name and claim.text.startswith(begin)), ()
+  )
 
 
 def silent(text, share):
@@ -299,6 +329,9 @@ def test_figures_run_from_end_to_end(tmp_path, name):
   figure = FIGURES[name]
   outcome = figure.run(QUICK, silent)
   assert outcome.claims
+  for claim in outcome.claims:
+    assert tuple(each.name for each in claim.readings) == readings_of(name, claim), claim.text
+  assert all(any(claim.text.startswith(begin) for claim in outcome.claims) for at, begin in READINGS if at == name)
   assert outcome.blocks
   for block in outcome.blocks:
     if isinstance(block, Chart):
@@ -309,6 +342,18 @@ def test_figures_run_from_end_to_end(tmp_path, name):
         assert name == "theory" or np.isfinite(line.values).all()  # A bound ends where rounding decides.
   reproduction.save(tmp_path, figure, QUICK, outcome, 1.0)
   assert reproduction.load(tmp_path, figure, QUICK) is not None
+
+
+@pytest.mark.slow
+def test_all_images_of_the_digits_are_a_reading_where_there_is_a_folder(tmp_path):
+  folder = write_mnist(tmp_path / "mnist", mnist_arrays(train=600))
+  claims = FIGURES["omniscient_linear"].run(QUICK._replace(mnist_folder=str(folder)), silent).claims
+  readings = [claim.readings for claim in claims if claim.text.startswith("IMT is last by time")]
+  assert len(readings) > 1
+  for (reading,) in readings:
+    assert reading.name == "full_pool"
+    assert reading.setting == "all 120 images of the digits"  # Not the 40 of the literal reading.
+    assert len(reading.comparisons) >= 4  # Each other method.
 
 
 @pytest.mark.slow

@@ -126,7 +126,9 @@ def test_a_further_axis(tmp_path, drawn):
   tools.plot_charts(tmp_path / "a.png", [tools.Chart("Distance", "y", (line,), x_log=True)], axis="seconds")
   (axis,) = drawn[0].axes
   assert (axis.get_xlabel(), axis.get_xscale()) == ("seconds", "log")
-  np.testing.assert_allclose(axis.lines[0].get_xdata(), step / 7)
+  np.testing.assert_allclose(axis.lines[0].get_xdata(), [np.nan, *step[1:] / 7])  # No place on the axis is at 0.
+  tools.plot_charts(tmp_path / "b.png", [tools.Chart("Distance", "y", (line,))], axis="seconds")
+  np.testing.assert_allclose(drawn[1].axes[0].lines[0].get_xdata(), step / 7)
 
 
 def test_wide_bands_do_not_squeeze_the_means(tmp_path, drawn):

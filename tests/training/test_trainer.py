@@ -164,6 +164,27 @@ def test_gradients_that_are_not_finite_change_only_the_students(task):
   assert learner is not wild
 
 
+def test_a_black_box_measures_the_loss_on_the_whole_pool_and_keeps_the_best_policy():
+  draw = np.random.default_rng(0)
+  learner, pool = (
+    last.learners.softmax(3, 2, learning_rate=0.1),
+    last.Pool(draw.normal(size=(600, 3)), np.arange(600) % 2),
+  )
+  params = learner.init(KEY)
+  whole = learner.mean_loss(params, pool.x, learner.encode(pool.x, pool.y))
+  for kind, more in ((training.Unrolled, {}), (training.Reinforce, {"actions": np.eye(2)}), (training.Evolution, {})):
+    few, usual = (
+      training.make_trainer(kind(**more, **settings), learner, pool)
+      for settings in ({"reward": last.rewards.loss(20)}, {})
+    )
+    assert usual.method.evaluate_every == training.EVALUATE_EVERY
+    found = [each.method.reward.measure(each.problem, jax.random.key(5))(params) for each in (few, usual)]
+    np.testing.assert_allclose(found[1], whole, rtol=1e-5)
+    assert abs(found[0] - whole) > 1e-3 * whole
+  omniscient = training.make_trainer(training.Unrolled(), learner, pool, target=params)
+  assert omniscient.method.evaluate_every == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["unroll", "reinforce"])
 def test_the_best_policy_by_its_score_on_fixed_students_is_returned(task, method):
