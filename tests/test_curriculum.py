@@ -93,6 +93,7 @@ class TestFollowing:
     assert facts["order"].startswith("any")
     np.testing.assert_array_equal(labels_of(arrays, facts), result.lessons.label)
 
+  @pytest.mark.slow
   def test_many_students_of_several_teachers(self, tmp_path):
     problem = make_problem()
     teachers = {"sgd": last.teachers.sgd(), "greedy:simplex": last.teachers.greedy(SIMPLEX)}
@@ -139,7 +140,7 @@ class TestFollowing:
 
 
 class TestStorage:
-  @pytest.mark.parametrize("most", [1, 3])
+  @pytest.mark.parametrize("most", [1, pytest.param(3, marks=pytest.mark.slow)])
   def test_sparse_labels_are_stored_sparsely_and_come_back(self, tmp_path, most):
     problem = make_problem(classes=12)
     _, result = teach(problem, last.teachers.greedy(last.constraints.simplex(max_nonzero=most)))
