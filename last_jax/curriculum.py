@@ -76,7 +76,7 @@ class Curriculum:
     if not is_concrete(*(leaf for leaf in given if isinstance(leaf, jax.Array))):
       raise TypeError("lessons must be arrays of this process: outside jit, and of several processes gathered")
     several = not isinstance(lessons, Lesson)
-    named = _check_names(lessons) if several else {"": lessons}
+    named = {"": lessons} if isinstance(lessons, Lesson) else _check_names(lessons)
     shapes = {name: _check_lesson(f"lessons{_of(name)}", each, problem) for name, each in named.items()}
     first = next(iter(shapes.values()))
     for name, shape in shapes.items():
@@ -120,7 +120,7 @@ class Curriculum:
   @property
   def lessons(self) -> Lessons | dict[str, Lessons]:
     """The lessons as they were given: one `Lesson`, or of several teachers a dict by name."""
-    found = {name: self._decode(_before(name)) for name in self.facts["teachers"] or [""]}
+    found = self._named()
     return found if self.facts["teachers"] else found[""]
 
   def params(self, name: str, learner: Learner, teacher: str = "") -> Params:
@@ -181,10 +181,14 @@ class Curriculum:
     for leaf, array in zip(names, jax.tree.leaves(params), strict=True):
       self.arrays[f"{_before(teacher)}{name}/{leaf}".rstrip("/")] = facts.plain(array)
 
+  def _named(self) -> dict[str, Lessons]:
+    return {name: self._decode(_before(name)) for name in self.facts["teachers"] or [""]}
+
   def _decode(self, before: str) -> Lessons:
-    index = self.arrays[f"{before}index"]
-    if f"{before}label" in self.arrays:
-      return Lesson(index, self.arrays[f"{before}label"])
+    index: Any = self.arrays[f"{before}index"]
+    label: Any = self.arrays.get(f"{before}label")
+    if label is not None:
+      return Lesson(index, label)
     classes, values = self.arrays[f"{before}label_class"], self.arrays[f"{before}label_value"]
     label = np.zeros((*values.shape[:-1], self.facts["num_outputs"]), values.dtype)
     np.put_along_axis(label, classes.astype(int), values, -1)
@@ -250,8 +254,7 @@ def _build(static: dict[str, Any], leaves: dict[str, Any]) -> Curriculum:
   if static["curriculum"] > _VERSION:
     raise ValueError(f"its version is {static['curriculum']}, but this last_jax reads up to {_VERSION}: update it")
   curriculum = Curriculum.tree_unflatten((tuple(leaves), json.dumps(static)), leaves.values())
-  lessons = curriculum.lessons
-  for name, lesson in (lessons if static["teachers"] else {"": lessons}).items():
+  for name, lesson in curriculum._named().items():
     if lesson.index.shape[-2:] != (static["steps"], static["batch_size"]):
       raise ValueError(f"{_before(name)}index has shape {lesson.index.shape}, which is not that of its facts")
   return curriculum

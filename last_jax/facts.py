@@ -88,14 +88,20 @@ def describe_model(learner: Learner, words: str) -> dict[str, Any]:
   facts: dict[str, Any] = {"parameters": {name: list(shape) for name, shape in leaf_shapes(learner.shapes()).items()}}
   if isinstance(model, models.Linear):
     name, formula = "linear", "z = x @ weights + bias" if model.bias else "z = x @ weights"
+    facts["layers"] = [_layer("", model.bias)]
   elif isinstance(model, models.Mlp):
     of = "layer_i/weights + layer_i/bias" if model.bias else "layer_i/weights"
     name, formula = "mlp", f"x = x @ {of} for each layer i; activation(x) after all but the last, which is z"
     given = model.activation
+    facts["layers"] = [_layer(f"layer_{i}/", model.bias) for i in range(len(model.widths) - 1)]
     facts["activation"] = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
   else:
     name, formula = type(model).__name__, None
   return {"name": name, "formula": formula, "words": words} | facts
+
+
+def _layer(before: str, bias: bool) -> dict[str, str | None]:
+  return {"weights": f"{before}weights", "bias": f"{before}bias" if bias else None}
 
 
 def describe_inputs(learner: Learner, pool: Pool, words: str) -> dict[str, Any]:

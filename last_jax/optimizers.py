@@ -57,7 +57,7 @@ class Sgd:
   def learning_rates(self, steps: int) -> Array:
     """Return the learning rates of the first steps of a new student, `[steps]`."""
     if self.schedule is None:
-      return jnp.full(steps, self.learning_rate, float)
+      return jnp.full(steps, jnp.asarray(self.learning_rate), float)
     return jax.vmap(self._scheduled)(jnp.arange(steps))
 
   def coast(self, params: Params, state: Any) -> Params:

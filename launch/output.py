@@ -184,11 +184,8 @@ def to_curriculum(
     taught: results by method.
     **about: further arguments of `last.Curriculum`.
   """
-  lessons = {
-    key: last.Lesson(result.arrays["index"], result.arrays["label"])
-    for key, result in taught.items()
-    if "index" in result.arrays
-  }
+  recorded: dict[str, Mapping[str, Any]] = {key: each.arrays for key, each in taught.items() if "index" in each.arrays}
+  lessons = {key: last.Lesson(arrays["index"], arrays["label"]) for key, arrays in recorded.items()}
   if not lessons:
     return None
   final = {key: taught[key].params for key in lessons}

@@ -73,10 +73,14 @@ def test_models_and_inputs():
   linear = last.learners.softmax(3, 2, learning_rate=0.1, bias=False)
   assert facts.describe_model(linear, "")["formula"] == "z = x @ weights"
   assert facts.describe_model(linear, "")["parameters"] == {"weights": [3, 2]}
+  assert facts.describe_model(linear, "")["layers"] == [{"weights": "weights", "bias": None}]
   network = last.learners.mlp((3, 4, 2), learning_rate=0.1, activation="tanh")
   told = facts.describe_model(network, "mine")
   assert (told["name"], told["activation"], told["words"]) == ("mlp", "tanh", "mine")
   assert told["parameters"]["layer_0/weights"] == [3, 4]
+  deep = facts.describe_model(last.learners.mlp((2,) * 13, learning_rate=0.1), "")  # Leaves are in another order.
+  assert [layer["bias"] for layer in deep["layers"]] == [f"layer_{i}/bias" for i in range(12)]
+  assert {layer["bias"] for layer in deep["layers"]} <= set(deep["parameters"])
   x = np.arange(12.0).reshape(4, 3)
   inputs = facts.describe_inputs(network, last.Pool(x, [0, 1, 0, 1]), "counted")
   assert (inputs["least"], inputs["greatest"], inputs["mean"], inputs["words"]) == (0.0, 11.0, 5.5, "counted")
