@@ -111,6 +111,8 @@ class Curriculum:
       self.arrays |= {f"{_before(name)}{part}": array for part, array in _encode(each).items()}
     self._add_params(learner, "init", init, "", students)
     self._add_params(learner, "target", target, "", [])
+    if several and final is not None and not isinstance(final, Mapping):
+      raise TypeError(f"final must be a dict by teacher, as the lessons are, but it is a {type(final).__name__}")
     finals = {} if final is None else final if several else {"": final}
     if set(finals) - set(named):
       raise ValueError(f"final must have the names of the lessons, {', '.join(named)}, but has {', '.join(finals)}")
@@ -140,6 +142,30 @@ class Curriculum:
     lead = () if students is None else (students,)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*lead, *leaf.shape), leaf.dtype), learner.shapes())
     return params_from_arrays(shapes, leaves, name)
+
+  def select(self, teacher: str = "", student: int | None = None) -> "Curriculum":
+    """Return the lessons of one teacher, where there are several, and of one student, where there are many."""
+    told = self.facts
+    if teacher not in (told["teachers"] or [""]):
+      raise ValueError(
+        f"teacher={teacher!r} is not among those of the lessons: {told['teachers'] or 'one, without name'}"
+      )
+    if student is not None and not 0 <= student < (told["students"] or 0):
+      raise ValueError(
+        f"student={student} is not among those of the lessons: there are {told['students'] or 'no others'}"
+      )
+    others = tuple(map(_before, told["teachers"] or []))
+    own = {
+      name.removeprefix(_before(teacher)): array
+      for name, array in self.arrays.items()
+      if name.startswith(_before(teacher)) or not name.startswith(others)
+    }
+    if student is not None:
+      labels = ("label", "label_class", "label_value") if told["order"] == "as listed" else ()
+      of_student = [name for name in own if name in ("index", *labels) or _is_in(name, "init") or _is_in(name, "final")]
+      own |= {name: own[name][student] for name in of_student}
+    facts_of_one = told | {"teachers": None, "students": None if student is not None else told["students"]}
+    return Curriculum.tree_unflatten((tuple(own), json.dumps(facts_of_one)), own.values())
 
   def check_pool(self, pool: Pool) -> None:
     """Raise unless `pool` is the one that the lessons were made from, by its hashes."""

@@ -75,7 +75,7 @@ def make_flags() -> flags.Flags:
   values.whole("record_every", None, "Iterations between two records. Default: about 100 records in all.")
   values.real("tolerance", None, "Report the hitting time too: the first iteration with a distance of at most this.")
   values.switch("lessons", False, "Write the curriculum, iteration by iteration, into lessons.npz: docs/lessons.md.")
-  values.switch("examples", False, "With --lessons: write the examples themselves into lessons.npz too.")
+  values.switch("examples", False, "With --lessons: write the examples and the target into lessons.npz too.")
   values.real(
     "init_scale", 1.0,
     "Students start at the learner's random parameters times this (0: at zero), unless the file has init.",
@@ -190,7 +190,7 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
     target_facts=facts | _describe_target(teachable, params),
     folder=folder,
     config=config,
-    about_lessons={"examples": values.examples} | given.words(values),
+    about_lessons={"examples": values.examples, "target": target if values.examples else None} | given.words(values),
     notes=notes + problem.note_idle(values, idle),
   )
 

@@ -113,6 +113,13 @@ class TestFollowing:
       jax.tree.map(np.testing.assert_array_equal, curriculum.lessons[name], result.lessons)
       jax.tree.map(np.testing.assert_array_equal, curriculum.params("final", problem.learner, name), result.params)
       jax.tree.map(np.testing.assert_array_equal, curriculum.params("init", problem.learner), init)
+      last.save(tmp_path / "one.npz", curriculum.select(name, student=1))
+      assert_close(follow(tmp_path / "one.npz"), found)
+      one = last.load(tmp_path / "one.npz")
+      assert (one.facts["teachers"], one.facts["students"]) == (None, None)
+      assert set(one.arrays) == {
+        *("x", "truth", "learning_rate", "index", "label"), *(f"{p}/{leaf}" for p in ("init", "final") for leaf in init)
+      }  # fmt: skip
     assert repr(curriculum) == "Curriculum(sgd, greedy:simplex: 8 steps of 2, softmax_cross_entropy, 3 students)"
 
   def test_labels_that_stay_of_many_students(self, tmp_path):
@@ -137,6 +144,42 @@ class TestFollowing:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.startswith("softmax_cross_entropy 60.0")
+
+
+class TestSelect:
+  def make(self, label):
+    lessons = last.Lesson(np.arange(12).reshape(2, 3, 2), label)
+    init = {"weights": np.arange(24.0).reshape(2, 3, 4), "bias": np.zeros((2, 4))}
+    final = {name: {"weights": init["weights"] + shift, "bias": init["bias"]} for name, shift in (("a", 1), ("ab", 2))}
+    return last.Curriculum(make_problem(), {"a": lessons, "ab": lessons}, init=init, final=final)
+
+  def test_one_student_of_one_teacher(self):
+    label = np.random.default_rng(0).uniform(size=(2, 3, 2, 4))
+    found = self.make(label).select("ab", 1)
+    np.testing.assert_array_equal(found.lessons.index, np.arange(6, 12).reshape(3, 2))
+    np.testing.assert_array_equal(found.lessons.label, label[1])
+    learner = make_problem().learner
+    np.testing.assert_array_equal(found.params("init", learner)["weights"], np.arange(12, 24).reshape(3, 4))
+    np.testing.assert_array_equal(found.params("final", learner)["weights"], np.arange(14, 26).reshape(3, 4))
+
+  def test_labels_that_stay_are_of_all_students(self):
+    label = np.random.default_rng(0).uniform(size=(40, 4))
+    found = self.make(label).select("a", 1)
+    np.testing.assert_array_equal(found.lessons.label, label)
+    assert found.lessons.index.shape == (3, 2)
+
+  def test_all_students_of_one_teacher(self):
+    found = self.make(np.ones((2, 3, 2, 4))).select("a")
+    assert found.facts["students"] == 2
+    assert found.lessons.label.shape == (2, 3, 2, 4)
+
+  @pytest.mark.parametrize(
+    ("teacher", "student", "message"),
+    [("b", 0, "teacher='b' is not among"), ("", 0, "teacher='' is not among"), ("a", 2, "student=2 is not among")],
+  )
+  def test_others_are_named(self, teacher, student, message):
+    with pytest.raises(ValueError, match=message):
+      self.make(np.ones((2, 3, 2, 4))).select(teacher, student)
 
 
 class TestStorage:
@@ -302,6 +345,7 @@ class TestFaults:
       (good(), {"init": {"weights": np.zeros((3, 3)), "bias": np.zeros(4)}}, ValueError, "init.*must have shape"),
       (good(), {"final": {"weights": np.zeros((3, 3)), "bias": np.zeros(4)}}, ValueError, "final.*must have shape"),
       ({"a": good()}, {"final": {"b": None}}, ValueError, "final must have the names of the lessons, a, but has b"),
+      ({"a": good()}, {"final": np.zeros(3)}, TypeError, "final must be a dict by teacher"),
       (good(), {"inputs": 3}, TypeError, "inputs must be words, but it is a int"),
     ],
   )  # fmt: skip

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import last_jax as last
+from launch import teach
 from tests.followers import read
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
@@ -132,6 +133,21 @@ def test_the_live_student():
   arrays = {f"final/{name}": np.asarray(leaf) for name, leaf in found["simulated"].items()}
   arrays |= {f"target/{name}": np.asarray(leaf) for name, leaf in found["problem"].target.items()}
   assert_taught(taught, untaught, arrays, gain=20)
+
+
+@pytest.mark.slow
+def test_lessons_of_the_command(tmp_path):
+  flags = (
+    "--learner=softmax",
+    "--teacher=sgd,greedy",
+    "--constraint=none",
+    "--steps=200",
+    "--students=2",
+    "--batch_size=4",
+  )
+  assert teach.main(["teach", f"--out={tmp_path}", *flags, "--lessons", "--examples", "--init_scale=0"]) == 0
+  last.save(tmp_path / "one.npz", last.load(tmp_path / "lessons.npz").select("greedy:none", student=1))
+  assert_taught(*learn("numpy", tmp_path / "one.npz"), read(tmp_path / "one.npz")[0], gain=20)
 
 
 def imported(path):

@@ -85,6 +85,7 @@ class TestFiles:
     arrays, facts = read(path)
     for name, value in follow(path, student=student, teacher=key).items():
       np.testing.assert_allclose(value, arrays[f"{key}/final/{name}"][student], atol=1e-4)
+    assert {"x", "truth", "target/weights"} <= set(arrays)
     assert facts["inputs"]["words"] == "--dataset=half_moons --seed=1"
     last.load(path).check_pool(data.half_moons(1).train)
 

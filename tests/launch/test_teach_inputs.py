@@ -89,7 +89,9 @@ class TestOwnDataAndModels:
   def test_lessons_of_an_own_learner_say_where_it_comes_from(self, tmp_path, own_module):
     flags = ("--teacher=sgd", "--students=2", "--steps=2", "--lessons", f"--learner={own_module}:odd")
     assert run(tmp_path / "out", f"--dataset={moons_file(tmp_path / 'moons.npz')}", *flags) == 0
-    facts = last.load(tmp_path / "out" / "lessons.npz").facts
+    curriculum = last.load(tmp_path / "out" / "lessons.npz")
+    facts = curriculum.facts
+    assert not {"x", "target/w"} & set(curriculum.arrays)
     assert facts["loss"]["words"] == facts["optimizer"]["words"] == f"as {own_module}:odd makes it"
     assert facts["inputs"]["words"] == "--dataset=moons.npz"
 
