@@ -10,7 +10,7 @@ GRADIENTS = {  # Of the losses in the outputs z, with labels y: told["loss"]["gr
   "sigmoid_cross_entropy": lambda z, y: 1 / (1 + np.exp(-z)) - y,
   "softmax_cross_entropy": lambda z, y: y.sum(1, keepdims=True) * np.exp(z) / np.exp(z).sum(1, keepdims=True) - y,
 }
-file = np.load(sys.argv[1])
+file = dict(np.load(sys.argv[1]))
 told = json.loads(file["__header__"].tobytes())["static"]
 index, rule, reached = file["index"], told["optimizer"], {}
 one_hot = np.eye(told["num_outputs"], dtype="f")  # Labels of few classes are stored as these and their numbers.

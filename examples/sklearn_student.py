@@ -11,7 +11,7 @@ import sys
 import numpy as np
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 
-file = np.load(sys.argv[1])
+file = dict(np.load(sys.argv[1]))
 told = json.loads(file["__header__"].tobytes())["static"]
 index, rule, reached = file["index"], told["optimizer"], {}
 label = (

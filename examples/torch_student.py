@@ -11,7 +11,7 @@ LOSSES = {  # Of outputs z [m, K] with labels y, summed: told["loss"]["formula"]
   "sigmoid_cross_entropy": lambda z, y: (torch.nn.functional.softplus(z) - y * z).sum(),
   "softmax_cross_entropy": lambda z, y: -(y * torch.log_softmax(z, 1)).sum(),  # Labels need not sum to one.
 }
-file = np.load(sys.argv[1])
+file = dict(np.load(sys.argv[1]))
 told = json.loads(file["__header__"].tobytes())["static"]
 index, rule, reached = file["index"], told["optimizer"], {}
 one_hot = np.eye(told["num_outputs"], dtype="f")  # Labels of few classes are stored as these and their numbers.
