@@ -117,9 +117,9 @@ class TestFollowing:
       assert_close(follow(tmp_path / "one.npz"), found)
       one = last.load(tmp_path / "one.npz")
       assert (one.facts["teachers"], one.facts["students"]) == (None, None)
-      assert set(one.arrays) == {
-        *("x", "truth", "learning_rate", "index", "label"), *(f"{p}/{leaf}" for p in ("init", "final") for leaf in init)
-      }  # fmt: skip
+      labels = {"label_class", "label_value"} if name == "sgd" else {"label"}  # One-hot labels of four classes.
+      ends = {f"{place}/{leaf}" for place in ("init", "final") for leaf in init}
+      assert set(one.arrays) == {"x", "truth", "learning_rate", "index"} | labels | ends
     assert repr(curriculum) == "Curriculum(sgd, greedy:simplex: 8 steps of 2, softmax_cross_entropy, 3 students)"
 
   def test_labels_that_stay_of_many_students(self, tmp_path):
