@@ -20,6 +20,7 @@ from last_jax.base import (
   Teacher,
   View,
 )
+from last_jax.curriculum import Curriculum
 from last_jax.fitting import fit_target, unreachable_distance, unreachable_part
 from last_jax.io import load, save
 from last_jax.kernels import squared_gradient_norms, tangent_kernel, tangent_product, tangent_roads
@@ -34,6 +35,7 @@ __version__ = "0.2.0"
 
 __all__ = [
   "Certificate",
+  "Curriculum",
   "Dataset",
   "Info",
   "Lesson",

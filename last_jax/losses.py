@@ -41,6 +41,9 @@ class Loss(identity.Structural):
     scalar_map: for K = 1 and u not affine in y, the map from values of u back to labels.
     root: `(outputs [K], label [K]) -> [R, K]`, a matrix A such that Aᵀ A is the loss's Hessian in the outputs; None:
       found from the Hessian itself.
+    formula: the value in NumPy's words, of arrays z (outputs) and y (label), `[K]` each: for files that are read where
+      this package is not (`curriculum.py`).
+    gradient: u in the same words, or None.
   """
 
   name: str = dataclasses.field(compare=False)
@@ -53,6 +56,8 @@ class Loss(identity.Structural):
   isotropic: str = "nowhere"
   scalar_map: margin.ScalarMap | None = None
   root: Callable[[Array, Array], Array] | None = None
+  formula: str | None = dataclasses.field(default=None, compare=False)
+  gradient: str | None = dataclasses.field(default=None, compare=False)
 
   def __call__(self, outputs: Array, label: Array) -> Array:
     """Return the loss, `[K], [K] -> []`."""
@@ -213,14 +218,15 @@ def _softmax_root(outputs: Array, label: Array) -> Array:
 
 squared_error = Loss(
   "squared_error", _squared_error, predict=lambda z: z, classification=False, affine=True, isotropic="everywhere",
-  root=_squared_error_root,
+  root=_squared_error_root, formula="sum((z - y) ** 2) / 2", gradient="z - y",
 )  # fmt: skip
 sigmoid_cross_entropy = Loss(
-  "sigmoid_cross_entropy", _sigmoid_cross_entropy, predict=jax.nn.sigmoid, affine=True, isotropic="everywhere"
-)
+  "sigmoid_cross_entropy", _sigmoid_cross_entropy, predict=jax.nn.sigmoid, affine=True, isotropic="everywhere",
+  formula="sum(log(1 + exp(z)) - y * z)", gradient="1 / (1 + exp(-z)) - y",
+)  # fmt: skip
 softmax_cross_entropy = Loss(
   "softmax_cross_entropy", _softmax_cross_entropy, predict=jax.nn.softmax, affine=True, isotropic="on_simplex",
-  root=_softmax_root,
+  root=_softmax_root, formula="-sum(y * log(exp(z) / sum(exp(z))))", gradient="sum(y) * exp(z) / sum(exp(z)) - y",
 )  # fmt: skip
 margin_logistic = Loss(
   "margin_logistic",
@@ -229,13 +235,19 @@ margin_logistic = Loss(
   low=-1.0,
   affine=False,
   scalar_map=margin.MARGIN_MAP,
+  formula="sum(log(1 + exp(-y * z)))",
+  gradient="-y / (1 + exp(y * z))",
 )
 
 # Of support vector machines. With one output max(0, 1 - y z), for classes -1 and +1 and labels of any size. With more,
 # Crammer and Singer's max_k (z_k + 1 - y_k) - <y, z>, for class labels max(0, 1 + the best other output - its own).
 # A label sets the margin to be kept as well as the pull, so u jumps as it changes: it is affine in pieces, not as a
 # whole. (The mean of the losses of the classes, weighted by y, would be.)
-hinge = Loss("hinge", _hinge, predict=_hinge_prediction, low=-1.0, affine=False)
+hinge = Loss(
+  "hinge", _hinge, predict=_hinge_prediction, low=-1.0, affine=False,
+  formula="sum(maximum(1 - y * z, 0)) if len(z) == 1 else max(z + 1 - y) - sum(y * z)",
+  gradient="-y * (y * z < 1) if len(z) == 1 else eye(len(z))[argmax(z + 1 - y)] - y",
+)  # fmt: skip
 
 _NAMED = {
   loss.name: loss for loss in (squared_error, sigmoid_cross_entropy, softmax_cross_entropy, margin_logistic, hinge)

@@ -47,10 +47,18 @@ class Sgd:
 
   def _learning_rate(self, state: Any, ahead: int = 0) -> Any:
     """Return the learning rate of the next step, or of one further ahead: `[]`."""
-    if self.schedule is None:
-      return self.learning_rate
-    value = check_returned("the schedule of learning_rate", self.schedule(optax.tree.get(state, "count") + ahead), ())
+    return self.learning_rate if self.schedule is None else self._scheduled(optax.tree.get(state, "count") + ahead)
+
+  def _scheduled(self, count: Array) -> Array:
+    assert self.schedule is not None, "there is no schedule"
+    value = check_returned("the schedule of learning_rate", self.schedule(count), ())
     return jnp.asarray(value, float)  # Some of optax's schedules return float32 where float64 is enabled.
+
+  def learning_rates(self, steps: int) -> Array:
+    """Return the learning rates of the first steps of a new student, `[steps]`."""
+    if self.schedule is None:
+      return jnp.full(steps, jnp.asarray(self.learning_rate), float)
+    return jax.vmap(self._scheduled)(jnp.arange(steps))
 
   def coast(self, params: Params, state: Any) -> Params:
     """Return where the parameters come to rest if no further gradient arrives.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import last_jax as last
 from last_jax import tools
 from last_jax.teaching import METRICS
 from last_jax.tools import Family, Level, Variant
@@ -43,6 +44,7 @@ class Taught(NamedTuple):
   certificate: Any  # A `last.Certificate` without numbers, or None: how labels are found.
   arrays: Mapping[str, np.ndarray]  # "step" [records], metrics [students, records], lessons.
   hitting_time: np.ndarray | None  # [students], -1 where the tolerance was not reached.
+  params: Any  # The students' parameters at the end, with a leading [students] axis.
   compile_seconds: float
   run_seconds: float  # Records included, compiling not.
 
@@ -161,16 +163,33 @@ def make_notes(summary: dict[str, Any]) -> list[str]:
   return notes
 
 
-def to_curves(taught: Mapping[str, Taught]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-  """Return the content of curves.npz and of lessons.npz; the latter is empty unless lessons were recorded."""
+def to_curves(taught: Mapping[str, Taught]) -> dict[str, np.ndarray]:
+  """Return the content of curves.npz."""
   curves: dict[str, np.ndarray] = {"step": next(iter(taught.values())).arrays["step"]}
-  lessons: dict[str, np.ndarray] = {}
   for key, result in taught.items():
     curves |= {f"{key}/{metric}": values for metric, values in result.metrics.items()}
     if result.hitting_time is not None:
       curves[f"{key}/hitting_time"] = result.hitting_time
-    lessons |= {f"{key}/{name}": result.arrays[name] for name in ("index", "label") if name in result.arrays}
-  return curves, lessons
+  return curves
+
+
+def to_curriculum(
+  problem: last.Problem, init: Any, taught: Mapping[str, Taught], **about: Any
+) -> last.Curriculum | None:
+  """Return the content of lessons.npz, or None where no lessons were recorded.
+
+  Args:
+    problem: what was taught.
+    init: the students' starts, with a leading [students] axis.
+    taught: results by method.
+    **about: further arguments of `last.Curriculum`.
+  """
+  recorded: dict[str, Mapping[str, Any]] = {key: each.arrays for key, each in taught.items() if "index" in each.arrays}
+  lessons = {key: last.Lesson(arrays["index"], arrays["label"]) for key, arrays in recorded.items()}
+  if not lessons:
+    return None
+  final = {key: taught[key].params for key in lessons}
+  return last.Curriculum(problem, lessons, init=init, final=final, **about)
 
 
 def draw(

@@ -90,6 +90,18 @@ class Given(NamedTuple):
       digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
 
+  def words(self, values: Flags) -> dict[str, str]:
+    """Return what a file of lessons says of the inputs and, in place of what it cannot describe, of the learner."""
+    inputs = f"--dataset={pathlib.Path(values.dataset).name}"
+    if values.dataset == "mnist":
+      inputs += f" --digits={','.join(values.digits)}: pixels in [0, 1]"
+      if values.num_features:
+        inputs += f", times a fixed matrix of {values.num_features} columns of N(0, {values.feature_scale:g}^2) entries"
+    elif values.dataset in DATASETS:
+      inputs += f" --seed={values.seed}"
+    own = f"as {self.learner_name} makes it" if ":" in self.learner_name else ""
+    return {"inputs": inputs} | {part: own for part in ("model", "loss", "optimizer") if own}
+
   def title(self, values: Flags) -> str:
     """Return the title of tables and pictures."""
     return f"{pathlib.Path(values.dataset).name}, {self.learner_name}, learning rate {self.learning_rate:g}"

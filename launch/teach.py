@@ -25,7 +25,8 @@
 Every method teaches the same students from the same random examples. Into --out go curves.png (by iteration),
 time.png (by wall time), curves.npz (arrays METHOD/distance, METHOD/objective, METHOD/accuracy, [students, records],
 and step), summary.json, config.json (with the command that repeats the run), state/ (for --resume) and, with
---lessons, lessons.npz. After Ctrl-C the files hold the methods that are finished.
+--lessons, lessons.npz, from which students elsewhere can learn: docs/lessons.md says how to read it. After Ctrl-C the
+files hold the methods that are finished.
 """
 
 import contextlib
@@ -73,7 +74,8 @@ def make_flags() -> flags.Flags:
   values.whole("batch_size", 1, "Number of examples shown in an iteration.")
   values.whole("record_every", None, "Iterations between two records. Default: about 100 records in all.")
   values.real("tolerance", None, "Report the hitting time too: the first iteration with a distance of at most this.")
-  values.switch("lessons", False, "Write the curriculum, iteration by iteration, into lessons.npz.")
+  values.switch("lessons", False, "Write the curriculum, iteration by iteration, into lessons.npz: docs/lessons.md.")
+  values.switch("examples", False, "With --lessons: write the examples and the target into lessons.npz too.")
   values.real(
     "init_scale", 1.0,
     "Students start at the learner's random parameters times this (0: at zero), unless the file has init.",
@@ -108,6 +110,7 @@ class Setup(NamedTuple):
   target_facts: dict[str, Any]
   folder: Folder
   config: dict[str, Any]
+  about_lessons: dict[str, Any]  # Settings of `last.Curriculum`.
   notes: list[str]
 
 
@@ -146,11 +149,13 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
   idle = [*problem.find_idle(values, given), *methods.find_idle(values)]
   idle += ["init_scale"] * (dataset.init is not None or values.start_near is not None)
   idle += ["start_near"] * (dataset.init is not None)
+  idle += ["examples"] * (not values.lessons)
   record_every = values.record_every or max(1, values.steps // 100)
   settled: dict[str, Any] = {
     "learning_rate": given.learning_rate,
     "learner": given.learner_name,
     "record_every": record_every,
+    "examples": values.examples or None,  # As in runs of before this flag.
     "constraint": values.constraint or methods.default_constraints(learner),
   }
   data = {"dataset": given.digest}
@@ -185,6 +190,7 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
     target_facts=facts | _describe_target(teachable, params),
     folder=folder,
     config=config,
+    about_lessons={"examples": values.examples, "target": target if values.examples else None} | given.words(values),
     notes=notes + problem.note_idle(values, idle),
   )
 
@@ -294,7 +300,7 @@ def _finish(setup: Setup, key: str, course: Course, save_seconds: float, on_step
       course.save()
     raise
   course.save()
-  arrays, hitting_time = course.records(), course.state.hitting_time
+  arrays, (hitting_time, params) = course.records(), devices.gather((course.state.hitting_time, course.state.params))
   compile_seconds, run_seconds = arrays.pop("seconds", np.zeros((0, 2))).sum(0)
   return Taught(
     method.teacher.name,
@@ -302,7 +308,8 @@ def _finish(setup: Setup, key: str, course: Course, save_seconds: float, on_step
     method.variant,
     setup.certificates[key],
     arrays,
-    None if hitting_time is None else devices.gather(hitting_time),
+    hitting_time,
+    params,
     float(compile_seconds),
     float(run_seconds),
   )
@@ -310,10 +317,10 @@ def _finish(setup: Setup, key: str, course: Course, save_seconds: float, on_step
 
 def _write(out: pathlib.Path, setup: Setup, taught: dict[str, Taught], console: Any, *, interrupted: bool) -> None:
   """Write the results, and show them."""
-  curves, lessons = output.to_curves(taught)
-  save_npz(out / "curves.npz", **curves)
-  if lessons:
-    save_npz(out / "lessons.npz", **lessons)
+  save_npz(out / "curves.npz", **output.to_curves(taught))
+  lessons = output.to_curriculum(setup.problem, setup.params, taught, **setup.about_lessons)
+  if lessons is not None:
+    last.save(out / "lessons.npz", lessons)
   precision = f"float{8 * setup.problem.pool.x.dtype.itemsize}"
   output.draw(out, setup.title, list(taught.values()), setup.target_facts, precision)
   summary = output.summarize(setup.title, taught, setup.target_facts, interrupted)
@@ -321,7 +328,7 @@ def _write(out: pathlib.Path, setup: Setup, taught: dict[str, Taught], console: 
   console.print(output.make_table(summary))
   for note in output.make_notes(summary):
     say(console, f"note: {note}")
-  say(console, "wrote " + ", ".join(str(out / name) for name in FILES if name != "lessons.npz" or lessons))
+  say(console, "wrote " + ", ".join(str(out / name) for name in FILES if name != "lessons.npz" or lessons is not None))
 
 
 if __name__ == "__main__":

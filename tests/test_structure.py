@@ -13,7 +13,8 @@ ORDER = [
   "margin", "losses", "optimizers", "learner", "modules", "learners", "simplices", "constraints", "distances",
   "quadratic", "free", "projected", "sparse", "linear", "problem", "targets", "scalar_map", "solvers", "synthesis",
   "advice", "fitting", "proposals",
-  "teachers", "loop", "teaching", "training", "theory", "data", "tools", "reproduction", "launch",
+  "teachers", "loop", "teaching", "training", "theory", "data", "facts", "curriculum", "tools", "reproduction",
+  "launch",
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import last_jax as last
 from last_jax import data
 from last_jax.io import read_arrays
 from launch import methods, teach
+from tests.followers import follow, read
 from tests.launch.running import FILES, read_all, run, run_process, start_process
 
 # 23 steps in chunks of 4, with 3 left over.
@@ -31,7 +32,7 @@ RUN = (
 def whole_run(tmp_path_factory):
   """A run of the command in a process of its own: its folder, and what it printed."""
   out = tmp_path_factory.mktemp("teach") / "new" / "folder"
-  status, output, errors = run_process(*RUN, "--tolerance=5.0", "--lessons", f"--out={out}")
+  status, output, errors = run_process(*RUN, "--tolerance=5.0", "--lessons", "--examples", f"--out={out}")
   assert status == 0, errors
   return out, output
 
@@ -76,6 +77,17 @@ class TestFiles:
     for part in ("index", "label"):
       np.testing.assert_array_equal(lessons[f"{key}/{part}"], getattr(result.lessons, part), part)
     assert (curves[f"{key}/hitting_time"] == 0).any()  # Some students are near enough before they start.
+
+  @pytest.mark.parametrize("key", ["sgd", "greedy:none"])
+  @pytest.mark.parametrize("student", [0, 2])
+  def test_a_student_with_nothing_but_the_lessons_ends_where_the_simulated_one_did(self, whole_run, key, student):
+    path = whole_run[0] / "lessons.npz"
+    arrays, facts = read(path)
+    for name, value in follow(path, student=student, teacher=key).items():
+      np.testing.assert_allclose(value, arrays[f"{key}/final/{name}"][student], atol=1e-4)
+    assert {"x", "truth", "target/weights"} <= set(arrays)
+    assert facts["inputs"]["words"] == "--dataset=half_moons --seed=1"
+    last.load(path).check_pool(data.half_moons(1).train)
 
   def test_every_method_starts_alike(self, whole_run):
     curves = read_arrays(whole_run[0] / "curves.npz")

@@ -16,6 +16,7 @@ from tests.launch.running import read_all, run, run_process
 
 OWN_LEARNERS = """
 import jax
+import optax
 import last_jax as last
 
 def make(num_features, learning_rate, **others):
@@ -24,6 +25,11 @@ def make(num_features, learning_rate, **others):
   return last.learners.from_apply(
     init, lambda params, x: x @ params["w"], "softmax_cross_entropy", learning_rate=learning_rate
   )
+
+def odd(num_features, num_outputs):
+  init = lambda key: {"w": jax.random.normal(key, (num_features, num_outputs))}
+  loss = lambda z, y: ((z - y) ** 4).sum()
+  return last.learners.from_apply(init, lambda params, x: x @ params["w"], loss, optimizer=optax.adam(0.1))
 
 def fails(num_features):
   raise RuntimeError("no such thing")
@@ -78,6 +84,21 @@ class TestOwnDataAndModels:
     assert "--mu has no effect" in output
     assert "--momentum has no effect" in output
     assert "no label can teach" not in output  # That is computed for linear learners only.
+
+  @pytest.mark.slow
+  def test_lessons_of_an_own_learner_say_where_it_comes_from(self, tmp_path, own_module):
+    flags = ("--teacher=sgd", "--students=2", "--steps=2", "--lessons", f"--learner={own_module}:odd")
+    assert run(tmp_path / "out", f"--dataset={moons_file(tmp_path / 'moons.npz')}", *flags) == 0
+    curriculum = last.load(tmp_path / "out" / "lessons.npz")
+    facts = curriculum.facts
+    assert not {"x", "target/w"} & set(curriculum.arrays)
+    assert facts["loss"]["words"] == facts["optimizer"]["words"] == f"as {own_module}:odd makes it"
+    assert facts["inputs"]["words"] == "--dataset=moons.npz"
+
+  @pytest.mark.slow
+  def test_examples_without_lessons_have_no_effect(self, tmp_path, capsys):
+    assert run(tmp_path, "--teacher=sgd", "--students=2", "--steps=2", "--examples") == 0
+    assert "--examples has no effect" in capsys.readouterr().out
 
   @pytest.mark.parametrize(
     ("learner", "message"),
