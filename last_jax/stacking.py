@@ -4,6 +4,7 @@ A setting is a problem and a teacher, taught with each of the same keys. In a ca
 and a key is a student of its own, so that the result is that of `teach_many` for this setting alone.
 """
 
+import functools
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -73,29 +74,41 @@ def teach_settings(
 
 
 def _by_program(settings: Mapping[Hashable, Setting]) -> list[list[Hashable]]:
+  """Return the names of settings that one compiled program can teach, program by program."""
+  structures: dict[Any, int] = {}
+  known: dict[int, int] = {}  # From the identity of a part to its structure, which takes long to compare.
+
+  def structure_of(part: Any) -> int:
+    if id(part) not in known:
+      leaves, structure = jax.tree.flatten(part)
+      known[id(part)] = structures.setdefault((structure, tuple(map(_kind, leaves))), len(structures))
+    return known[id(part)]
+
   groups: dict[Any, list[Hashable]] = {}
   for name, setting in settings.items():
-    groups.setdefault(_program_of(setting), []).append(name)
+    parts = setting.problem, setting.teacher, setting.init
+    groups.setdefault((*map(structure_of, parts), setting.plan), []).append(name)
   return list(groups.values())
 
 
-def _program_of(setting: Setting) -> Hashable:
-  """Return a value that is equal for settings that one compiled program can teach."""
-  leaves, structure = jax.tree.flatten((setting.problem, setting.teacher, setting.init))
-  return structure, tuple(map(_kind, leaves)), setting.plan
+class _Kind(NamedTuple):
+  """What a program knows of a leaf."""
+
+  shape: tuple[int, ...]
+  dtype: Any
+  weak_type: bool
+
+  @property
+  def python(self) -> type | None:
+    """The type of Python's numbers that the leaf behaves as, or None for an array."""
+    if not self.weak_type:
+      return None
+    return float if jnp.issubdtype(self.dtype, jnp.floating) else int
 
 
-def _kind(leaf: Any) -> Hashable:
+def _kind(leaf: Any) -> _Kind:
   kind = jax.typeof(leaf)
-  return kind.shape, kind.dtype, kind.weak_type
-
-
-def _as_python(leaf: Any) -> type | None:
-  """Return the type of Python's numbers that a leaf behaves as, or None for an array."""
-  kind = jax.typeof(leaf)
-  if not kind.weak_type:
-    return None
-  return float if jnp.issubdtype(kind.dtype, jnp.floating) else int
+  return _Kind(kind.shape, kind.dtype, kind.weak_type)
 
 
 def _are_equal(leaf: Any, other: Any) -> bool:
@@ -124,17 +137,16 @@ class _Group(NamedTuple):
 
 
 def _arrange(group: Sequence[Setting]) -> _Group:
-  leaves, structures = zip(*(jax.tree.flatten((each.problem, each.teacher)) for each in group), strict=True)
-  form = Form(structures[0], tuple(map(_as_python, leaves[0])))
+  leaves = [jax.tree.leaves((each.problem, each.teacher)) for each in group]
+  kinds = tuple(map(_kind, leaves[0]))
+  form = Form(jax.tree.structure((group[0].problem, group[0].teacher)), tuple(kind.python for kind in kinds))
   columns = list(zip(*leaves, strict=True))
   stacked: list[np.ndarray | None] = [None] * len(columns)
-  for place, column in enumerate(columns):
-    kind = jax.typeof(column[0])
+  for place, (kind, column) in enumerate(zip(kinds, columns, strict=True)):
     if kind.shape == () and not all(_are_equal(column[0], leaf) for leaf in column):
       stacked[place] = np.asarray(column, kind.dtype)
-  arranged = _Group(form, stacked, [], list(leaves))
-  if _caches_differ(arranged):  # One for each student would be too large: settings take turns.
-    stacked = [None] * len(columns)
+  if _caches_differ(form, kinds, tuple(stack is not None for stack in stacked)):
+    stacked = [None] * len(columns)  # One cache for each student would be too large: settings take turns.
   others = [column for column, stack in zip(columns, stacked, strict=True) if stack is None]
   calls: list[list[int]] = []
   for place in range(len(group)):
@@ -144,22 +156,29 @@ def _arrange(group: Sequence[Setting]) -> _Group:
       calls.append([place])
     else:
       call.append(place)
-  return arranged._replace(stacked=stacked, calls=calls)
+  return _Group(form, stacked, calls, leaves)
 
 
-def _caches_differ(group: _Group) -> bool:
+@functools.lru_cache(maxsize=256)
+def _caches_differ(form: Form, kinds: tuple[_Kind, ...], stacked: tuple[bool, ...]) -> bool:
   """Return whether what the teacher prepares depends on numbers that differ between settings."""
-  own: Leaves = [None if stack is None else jnp.asarray(stack) for stack in group.stacked]
-  if not jax.tree.leaves(own):
+  if not any(stacked):
     return False
+  own, shared = (
+    [
+      jax.ShapeDtypeStruct((2,) * mine + kind.shape, kind.dtype, weak_type=kind.weak_type) if mine is side else None
+      for mine, kind in zip(stacked, kinds, strict=True)
+    ]
+    for side in (True, False)
+  )
 
-  def prepare(own: Leaves) -> Any:
-    problem, teacher = group.form.build(own, group.leaves[0])
+  def prepare(own: Leaves, shared: Leaves) -> Any:
+    problem, teacher = form.build(own, shared)
     seen = problem if teacher.needs_target else problem.without_target()
     return None if teacher.prepare is None else teacher.prepare(seen)
 
   try:
-    jax.eval_shape(jax.vmap(prepare, out_axes=None), own)  # Refused where a result is mapped.
+    jax.eval_shape(jax.vmap(prepare, (0, None), None), own, shared)  # Refused where a result is mapped.
   except ValueError:
     return True
   return False

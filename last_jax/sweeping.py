@@ -222,6 +222,7 @@ def _problems(
 ) -> Iterator[tuple[Name, Problem, Params | None]]:
   """Yield name, problem and starts of each learner. Problems share all arrays that are equal."""
   known: dict[Any, Problem] = {}
+  checked: dict[Any, Params] = {}
   for name, learner in learners.items():
     with _naming(f"learners[{name!r}]"):
       leaves, structure = jax.tree.flatten(learner)
@@ -236,8 +237,9 @@ def _problems(
         problem = copy.copy(known[kind])
         problem.learner = learner
       start = init(learner) if _is_function(init) else init
-      if start is not None:
+      if start is not None and (kind, id(start)) not in checked:
         checks.check_params(learner, start, "init", students=seeds)
+        checked[kind, id(start)] = start
     yield name, problem, start
 
 

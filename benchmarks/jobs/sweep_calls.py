@@ -70,7 +70,7 @@ class SweepCallJob(Job):
       return {"distance": max(each["distance"] for each in differences)}
 
     units = case.work * settings
-    mine = harness.Side("last_jax", lambda: sweep().distance, units=units)
+    mine = harness.Side("last_jax", sweep, units=units)
     other = harness.Side("teach_many", one_call, check, units)
     case, sizes = case.with_sizes(students=settings * seeds), {"rates": len(rates), "radii": len(self.radii)}
     baseline = harness.Baseline("one teach_many", [other], self.target)
