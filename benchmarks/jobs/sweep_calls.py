@@ -34,7 +34,7 @@ class SweepCallJob(Job):
   target: Target
 
   def measure(self, options: Options) -> list[Measurement]:
-    """Time both calls as users write them, checks and proposals with them; every setting is checked first."""
+    """Time both calls as users write them, until results are on the host; every setting is checked first."""
     case = cases.draw_linear(options.seed, **(_TINY if options.tiny else self.sizes))
     rates = np.geomspace(case.learning_rate / 100, case.learning_rate, 2 if options.tiny else self.rates)
     seeds, settings = case.sizes["students"], len(rates) * len(self.radii)
@@ -51,7 +51,7 @@ class SweepCallJob(Job):
 
     def one_call() -> last.Result:
       learner, teacher = list(learners.values())[-1], list(teachers.values())[-1]
-      return last.teach_many(many_keys, learner, teacher, pool, init=many_init, **given)
+      return last.devices.gather(last.teach_many(many_keys, learner, teacher, pool, init=many_init, **given))
 
     def check() -> dict[str, float]:
       swept = sweep()

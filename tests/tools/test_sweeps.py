@@ -38,5 +38,5 @@ def test_it_is_drawn(tmp_path):
 
 
 def test_learners_without_numbers():
-  with pytest.raises(ValueError, match="swept must have learners whose names are numbers.*'0.1'"):
+  with pytest.raises(ValueError, match=r"swept must have learners named by numbers.*'0\.1'"):
     tools.plot_sweep("sweep.png", make_sweep(("0.1",)))
