@@ -28,9 +28,7 @@ def plot_sweep(path: FilePath, swept: Sweep, *, label: str = "learning rate", ti
   """
   for name in swept.learners:
     if isinstance(name, bool) or not isinstance(name, numbers.Real):
-      raise ValueError(
-        f"swept must have learners whose names are numbers, as their learning rates, but one is {name!r}"
-      )
+      raise ValueError(f"swept must have learners named by numbers, as their learning rates, but one is {name!r}")
   names: Any = swept.learners
   x = np.array(names, np.float64)
   order = np.argsort(x)
