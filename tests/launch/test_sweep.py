@@ -50,6 +50,7 @@ class TestFiles:
   def test_settings_of_a_kind_share_a_program(self, whole):
     assert whole[1].count("jit(_teach_stacked)") == 2  # SGD, and greedy labels with both radii.
 
+  @pytest.mark.slow
   def test_curves_are_those_of_a_run_with_one_number(self, whole, tmp_path):
     assert run(tmp_path, "--learning_rate=0.3", *OTHERS, "--tolerance=5.0") == 0
     swept, alone = read_arrays(whole[0] / "curves.npz"), read_arrays(tmp_path / "curves.npz")
@@ -89,6 +90,7 @@ class TestFiles:
 
 
 class TestStopping:
+  @pytest.mark.slow
   def test_only_what_is_missing_is_taught(self, whole, tmp_path, monkeypatch, capsys):
     save, taught = sweep._save, []
 
