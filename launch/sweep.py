@@ -31,7 +31,7 @@ class Sweep(NamedTuple):
   """Everything that a sweep needs, checked."""
 
   title: str
-  combinations: list[dict[str, float]]  # The numbers that differ, by flag.
+  combinations: list[dict[str, Any]]  # The numbers that differ, by flag.
   methods: dict[str, methods.Method]  # Those of the first combination, for names and looks.
   settings: dict[Name, Setting]
   keys: jax.Array  # [students]
@@ -40,7 +40,7 @@ class Sweep(NamedTuple):
   config: dict[str, Any]
   notes: list[str]
 
-  def path(self, name: Name) -> pathlib.Path:
+  def path(self, name: Any) -> pathlib.Path:
     """Return the file of a setting."""
     numbers = ",".join(f"{flag}={value!r}" for flag, value in self.combinations[name[0]].items())
     return self.folder.path / self.folder.saved / numbers / f"{name[1].replace(':', ',')}.npz"
@@ -63,7 +63,7 @@ def run(values: Flags, mesh: Mesh | None, console: Any) -> int:
         swept.keys, {name: swept.settings[name] for name in missing}, at_once=_STUDENTS_AT_ONCE, mesh=mesh
       )
       for name, result in taught:
-        _save(swept.path(name), result)  # type: ignore[arg-type]
+        _save(swept.path(name), result)
         done += 1
         progress.update(bar, completed=done, description="teaching")
   except KeyboardInterrupt:
@@ -128,7 +128,7 @@ def _prepare(values: Flags) -> Sweep:
   students = f"{values.students} student{'s' * (values.students != 1)}"
   return Sweep(
     title=f"{pathlib.Path(values.dataset).name}, {first.learner_name}, {students}",
-    combinations=[{name: each[name] for name in differing} for each in numbers],  # type: ignore[misc]
+    combinations=[{name: each[name] for name in differing} for each in numbers],
     methods=built,
     settings=settings,
     keys=jax.random.split(lesson_key, values.students),
@@ -250,8 +250,8 @@ def _draw(swept: Sweep, taught: Mapping[Name, Mapping[str, np.ndarray]], path: p
         if metric in taught[0, key]
       }
       name = ", ".join([method.teacher.name, *(f"{flag} {n:g}" for flag, n in zip(others, numbers, strict=True))])
-      look = (method.family, method.variant) if len(lines) == 1 else ("greedy", len(curves))
-      curves.append(tools.Curves(name, {along.replace("_", " "): x}, metrics, *look))  # type: ignore[arg-type]
+      look: Any = (method.family, method.variant) if len(lines) == 1 else ("greedy", len(curves))
+      curves.append(tools.Curves(name, {along.replace("_", " "): x}, metrics, *look))
   positive = [x for each in curves for x in next(iter(each.axes.values())) if x > 0]
   x_log = tools.spans_decades(positive) or len(set(positive)) > 2
   charts = tools.metric_charts(curves, x_log=x_log)
