@@ -25,6 +25,7 @@ from last_jax.fitting import fit_target, unreachable_distance, unreachable_part
 from last_jax.io import load, save
 from last_jax.kernels import squared_gradient_norms, tangent_kernel, tangent_product, tangent_roads
 from last_jax.problem import Problem
+from last_jax.sweeping import Sweep, sweep
 from last_jax.synthesis import synthesize_labels
 from last_jax.teachers import outputs
 from last_jax.teachers.policy_file import load_policy, save_policy
@@ -47,6 +48,7 @@ __all__ = [
   "Result",
   "State",
   "Student",
+  "Sweep",
   "Teacher",
   "View",
   "constraints",
@@ -70,6 +72,7 @@ __all__ = [
   "solvers",
   "squared_gradient_norms",
   "step",
+  "sweep",
   "synthesize_labels",
   "tangent_kernel",
   "tangent_product",

@@ -265,7 +265,7 @@ def _teach(key: Key, params: Params | None, problem: Problem, teacher: Teacher, 
 # --- Many students.
 
 
-def _over_students(function: Callable[..., Any], students: Any, shared: Any, mesh: Mesh | None) -> Any:
+def over_students(function: Callable[..., Any], students: Any, shared: Any, mesh: Mesh | None) -> Any:
   """Apply a function of (students, shared) to all students, or to each device's share of them."""
   if mesh is None:
     return function(students, shared)
@@ -285,7 +285,7 @@ def _teach_many(students: tuple[Key, Any], shared: tuple[Problem, Teacher], *, p
   def teach_all(students: tuple[Key, Any], shared: tuple[Problem, Teacher]) -> Result:
     return jax.vmap(lambda key, params: _teach(key, params, *shared, plan=plan))(*students)
 
-  return _over_students(teach_all, students, shared, mesh)
+  return over_students(teach_all, students, shared, mesh)
 
 
 def _run_many(
@@ -297,7 +297,7 @@ def _run_many(
     run_each = jax.vmap(lambda state: run_inline(state, *shared, plan=plan), (axes,))
     return run_each(states._replace(step=states.step[0], reported=jnp.any(states.reported)))
 
-  return _over_students(run_all, states, shared, mesh)
+  return over_students(run_all, states, shared, mesh)
 
 
 _teach_many_compiled = compiler.jit_for_small_steps(_teach_many, ("plan", "mesh"))
@@ -306,15 +306,16 @@ _run_many_compiled = compiler.jit_for_small_steps(_run_many, ("plan", "mesh"))
 
 def teach_many(students: tuple[Key, Any], shared: tuple[Problem, Teacher], *, plan: Plan, mesh: Mesh | None) -> Result:
   """Teach students, (keys, starts) with a leading [students] axis, from their first step."""
-  return _teach_many_compiled(_has_small_steps(shared[0]), students, shared, plan=plan, mesh=mesh)
+  return _teach_many_compiled(has_small_steps(shared[0]), students, shared, plan=plan, mesh=mesh)
 
 
 def run_many(states: State, shared: tuple[Problem, Teacher], *, plan: Plan, mesh: Mesh | None) -> tuple[State, Records]:
   """`run_inline` for many students, whose states have a leading [students] axis."""
-  return _run_many_compiled(_has_small_steps(shared[0]), states, shared, plan=plan, mesh=mesh)
+  return _run_many_compiled(has_small_steps(shared[0]), states, shared, plan=plan, mesh=mesh)
 
 
-def _has_small_steps(problem: Problem) -> bool:
+def has_small_steps(problem: Problem) -> bool:
+  """Return whether a student's step is a few dozen numbers: see `compiler.jit_for_small_steps`."""
   return problem.learner.is_linear and problem.pool.x.shape[-1] < _SMALL_FEATURES
 
 

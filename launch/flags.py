@@ -29,6 +29,10 @@ class Flags(flags.FlagValues):
     """Define a real number."""
     flags.DEFINE_float(name, default, text, flag_values=self)
 
+  def reals(self, name: str, default: float | None, text: str) -> None:
+    """Define a real number, or a list of several, separated by commas: a number is a float, several are a list."""
+    flags.DEFINE(_Reals(), name, default, text, flag_values=self, serializer=_RealsText())
+
   def text(self, name: str, default: str | None, text: str) -> None:
     """Define a text."""
     flags.DEFINE_string(name, default, text, flag_values=self)
@@ -44,6 +48,33 @@ class Flags(flags.FlagValues):
   def choice(self, name: str, default: str | None, allowed: Sequence[str], text: str) -> None:
     """Define one of some words."""
     flags.DEFINE_enum(name, default, list(allowed), text, flag_values=self)
+
+
+class _Reals(flags.ArgumentParser):
+  """Read "0.1" as a number and "0.1,1" as a list of numbers; one that is given twice counts once."""
+
+  syntactic_help = "a number, or several with commas between them"
+
+  def parse(self, argument: Any) -> float | list[float]:
+    """Return a number or a list."""
+    if not isinstance(argument, str):
+      return argument
+    try:
+      numbers = list(dict.fromkeys(float(word) for word in argument.split(",")))
+    except ValueError:
+      raise ValueError("must be a number, or several with commas between them, as 0.01,0.1") from None
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+class _RealsText(flags.ArgumentSerializer):
+  def serialize(self, value: Any) -> str:
+    """Return the text that is read as this value."""
+    return ",".join(map(repr, several(value)))
+
+
+def several(value: Any) -> list[Any]:
+  """Return the values of a flag that takes one or a list."""
+  return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def define_settings(

@@ -1,8 +1,11 @@
 """The teachers that --teacher and --constraint name."""
 
+import dataclasses
+import hashlib
 import pathlib
 from typing import Any, NamedTuple
 
+import jax
 from jax.tree_util import Partial
 
 import last_jax as last
@@ -11,7 +14,7 @@ from last_jax.learners import Learner
 from last_jax.tools import Family, Variant, specs
 
 from .command import naming
-from .flags import Flags
+from .flags import Flags, several
 
 CHOOSING = ("greedy", "mixed", "planner")  # Teachers that choose labels from a set.
 PREDICTING = ("distillation", "self_training", "self_training_hard", "policy")  # They need a learner with predictions.
@@ -60,8 +63,8 @@ def define_flags(values: Flags) -> None:
     "horizon", 4, "planner: number of steps whose labels are chosen at once; their examples are drawn ahead."
   )
   values.switch("joint", False, "mixed: choose example and label together, rather than the example first.")
-  values.real("mu", 0.9, "label_smoothing: the share of the true label.")
-  values.real("temperature", 1.0, "distillation: more is softer.")
+  values.reals("mu", 0.9, "label_smoothing: the share of the true label. A list gives a curve for each.")
+  values.reals("temperature", 1.0, "distillation: more is softer. A list gives a curve for each.")
 
 
 def find_idle(values: Flags) -> list[str]:
@@ -107,7 +110,15 @@ def build(values: Flags, learner: Learner, target: Any) -> dict[str, Method]:
         teacher = _choosing(name, _constraint(text, learner), values)
         methods[f"{family}:{text}"] = Method(teacher, family, specs.variant(text))
     else:
-      methods[name] = Method(_plain(name, values, learner, target), *_LOOKS[name])
+      flag = {"label_smoothing": "mu", "distillation": "temperature"}.get(name)
+      numbers = several(values[flag].value) if flag else [None]
+      for place, number in enumerate(numbers):
+        teacher = _plain(name, values, learner, target, number)
+        if len(numbers) == 1:
+          methods[name] = Method(teacher, *_LOOKS[name])
+        else:
+          teacher = dataclasses.replace(teacher, name=f"{teacher.name} ({flag} {number:g})")
+          methods[f"{name}:{number!r}"] = Method(teacher, _LOOKS[name][0], place)
   return methods
 
 
@@ -117,14 +128,14 @@ def _choosing(name: str, constraint: last.constraints.Constraint, values: Flags)
   return last.teachers.greedy(constraint) if name == "greedy" else last.teachers.mixed(constraint, joint=values.joint)
 
 
-def _plain(name: str, values: Flags, learner: Learner, target: Any) -> last.Teacher:
+def _plain(name: str, values: Flags, learner: Learner, target: Any, number: Any) -> last.Teacher:
   teachers = last.teachers
   if name == "label_smoothing":
-    checks.check_between("--mu", values.mu, 0.0, 1.0)
-    return teachers.label_smoothing(values.mu)
+    checks.check_between("--mu", number, 0.0, 1.0)
+    return teachers.label_smoothing(number)
   if name == "distillation":
-    checks.check_positive("--temperature", values.temperature)
-    return teachers.distillation(Partial(Learner.apply, learner, target), values.temperature)
+    checks.check_positive("--temperature", number)
+    return teachers.distillation(Partial(Learner.apply, learner, target), number)
   if name == "policy":
     if values.policy is None:
       raise ValueError("--teacher=policy needs --policy, the folder that launch.train_teacher wrote")
@@ -133,6 +144,14 @@ def _plain(name: str, values: Flags, learner: Learner, target: Any) -> last.Teac
   if name.startswith("self_training"):
     return teachers.self_training(hard=name == "self_training_hard")
   return teachers.sgd() if name == "sgd" else teachers.imt()
+
+
+def hash_data(values: Flags, dataset: str) -> dict[str, str]:
+  """Return hashes of the files that a run depends on, by flag; that of the data is given."""
+  data = {"dataset": dataset}
+  if "policy" in values.teacher:
+    data["policy"] = hashlib.sha256(find_policy(values.policy).read_bytes()).hexdigest()
+  return data
 
 
 def find_policy(path: str) -> pathlib.Path:
@@ -150,3 +169,16 @@ def _constraint(text: str, learner: Learner) -> last.constraints.Constraint:
     if constraint.hull and not learner.loss.classification:
       raise ValueError("it chooses among classes, but this learner predicts numbers: use none or magnitude:R")
   return constraint
+
+
+def check(name: str, method: Method, teachable: last.Problem, batch_size: int) -> Any:
+  """Trace one step, which raises where the teacher cannot teach; return its certificate, without numbers."""
+
+  def step(key: jax.Array, teachable: last.Problem, teacher: last.Teacher) -> last.Info:
+    return last.step(last.init(key, teachable, teacher), teachable, teacher, batch_size=batch_size)[1]
+
+  try:
+    certificate = jax.eval_shape(step, jax.random.key(0), teachable, method.teacher).certificate
+  except (ValueError, TypeError) as error:
+    raise ValueError(f"--teacher={name.partition(':')[0]}: {error}") from error
+  return certificate if isinstance(certificate, last.Certificate) else None

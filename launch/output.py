@@ -80,11 +80,11 @@ def _summarize_method(result: Taught) -> dict[str, Any]:
   if certificate is not None:
     summary |= {"labels": certificate.road, "exact": certificate.exact}
   for metric, values in result.metrics.items():
-    summary[metric] = _interval(values[:, -1])
+    summary[metric] = interval(values[:, -1])
   if result.hitting_time is not None:
     reached = result.hitting_time[result.hitting_time >= 0]
     summary["hitting_time"] = {"reached": len(reached), "of": students}
-    summary["hitting_time"] |= _interval(reached) if len(reached) else {"mean": None, "half_width": None}
+    summary["hitting_time"] |= interval(reached) if len(reached) else {"mean": None, "half_width": None}
   lost = sum(~np.isfinite(values[:, -1]) for values in result.metrics.values())
   return summary | {
     "diverged": int(np.count_nonzero(lost)),
@@ -94,7 +94,8 @@ def _summarize_method(result: Taught) -> dict[str, Any]:
   }
 
 
-def _interval(values: np.ndarray) -> dict[str, float]:
+def interval(values: np.ndarray) -> dict[str, float]:
+  """Return the mean over students, with the half-width of its confidence interval."""
   mean, half_width = tools.mean_interval(values)
   return {"mean": float(mean), "half_width": float(half_width)}
 
@@ -124,13 +125,14 @@ def make_table(summary: dict[str, Any]) -> Any:
   for title in (*shown.values(), "µs", "compile s"):
     table.add_column(title, justify="right")
   for method in methods:
-    cells = [_cell(method, name) for name in shown]
+    cells = [cell(method, name) for name in shown]
     timing = (f"{method['microseconds_per_student_step']:.3g}", f"{method['compile_seconds']:.1f}")
     table.add_row(method["name"], *cells, *timing)
   return table
 
 
-def _cell(method: dict[str, Any], name: str) -> str:
+def cell(method: Mapping[str, Any], name: str) -> str:
+  """Return the text of a metric in a table."""
   if name not in method:
     return "-"
   value = method[name]

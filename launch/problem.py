@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import inspect
+import itertools
 import os
 import pathlib
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import last_jax as last
@@ -20,12 +22,14 @@ from last_jax.models import param_shapes
 from last_jax.tools import specs
 
 from .command import naming
-from .flags import Flags
+from .flags import Flags, several
 
 DATASETS = ("half_moons", "gaussian", "regression", "mnist")
 # Rates at which methods separate within the default number of steps. The help of the flag has the paper's.
 LEARNING_RATES = {"half_moons": 0.3, "gaussian": 0.03, "regression": 0.003, "mnist": 1e-3}
 FILE_LEARNING_RATE = 0.01
+# The flags that take lists where a sweep is possible.
+SWEPT = ("learning_rate", "weight_decay", "momentum")
 # The flags that `define_flags` defines.
 FLAGS = (
   "dataset", "mnist_folder", "digits", "num_features", "per_digit", "feature_scale", "learner", "hidden", "activation",
@@ -33,7 +37,9 @@ FLAGS = (
 )  # fmt: skip
 
 
-def define_flags(values: Flags, *, dataset: str, learner: str | None, bias: bool, learning_rate: str) -> None:
+def define_flags(
+  values: Flags, *, dataset: str, learner: str | None, bias: bool, learning_rate: str, lists: bool = False
+) -> None:
   """Define the flags of data and learner.
 
   Args:
@@ -42,6 +48,7 @@ def define_flags(values: Flags, *, dataset: str, learner: str | None, bias: bool
     learner: the default of --learner; None: the one that fits the data.
     bias: the default of --bias.
     learning_rate: explains the default of --learning_rate in the help.
+    lists: whether the flags in `SWEPT` take lists too.
   """
   values.text(
     "dataset", dataset,
@@ -67,10 +74,11 @@ def define_flags(values: Flags, *, dataset: str, learner: str | None, bias: bool
   values.several("hidden", ["32"], "mlp: widths of its hidden layers, as 64,32.")
   values.choice("activation", "relu", specs.ACTIVATIONS, "mlp: its nonlinearity.")
   values.switch("bias", bias, "Whether outputs have an intercept.")
-  values.real("momentum", None, "Momentum of the learner's SGD (heavy ball). Default: none.")
+  real, also = (values.reals, " A list sweeps over it.") if lists else (values.real, "")
+  real("momentum", None, f"Momentum of the learner's SGD (heavy ball). Default: none.{also}")
   values.switch("nesterov", False, "Nesterov's kind of momentum.")
-  values.real("learning_rate", None, f"Step size of the learner. {learning_rate}")
-  values.real("weight_decay", 5e-5, "Lambda, the weight decay of the learner; biases have none.")
+  real("learning_rate", None, f"Step size of the learner. {learning_rate}{also}")
+  real("weight_decay", 5e-5, f"Lambda, the weight decay of the learner; biases have none.{also}")
 
 
 class Given(NamedTuple):
@@ -107,18 +115,33 @@ class Given(NamedTuple):
     return f"{pathlib.Path(values.dataset).name}, {self.learner_name}, learning rate {self.learning_rate:g}"
 
 
-def read(values: Flags, rates: Mapping[str, float] = LEARNING_RATES) -> Given:
-  """Return data and learner, checked against each other; `rates` are the default learning rates."""
-  dataset = _load(values)
-  rate = rates.get(values.dataset, FILE_LEARNING_RATE) if values.learning_rate is None else values.learning_rate
+def read(
+  values: Flags,
+  rates: Mapping[str, float] = LEARNING_RATES,
+  *,
+  numbers: Mapping[str, float | None] | None = None,
+  dataset: last.Dataset | None = None,
+) -> Given:
+  """Return data and learner, checked against each other.
+
+  Args:
+    values: the command's flags.
+    rates: the default learning rates.
+    numbers: of the flags in `SWEPT`, where they are lists: one of `settings_of`.
+    dataset: the data, if it was read before.
+  """
+  numbers = numbers or settings_of(values)[0]
+  dataset = _load(values) if dataset is None else dataset
+  rate = numbers["learning_rate"]
+  rate = rates.get(values.dataset, FILE_LEARNING_RATE) if rate is None else rate
   checks.check_positive("--learning_rate", rate)
-  checks.check_not_negative("--weight_decay", values.weight_decay)
+  checks.check_not_negative("--weight_decay", numbers["weight_decay"])
   try:
     name = values.learner or specs.default_learner(dataset.train)
   except ValueError as error:
     raise ValueError(f"--learner is missing: {error}") from error
-  settings = {"learning_rate": rate, "weight_decay": values.weight_decay}
-  settings |= {} if ":" in name else _read_settings(values)
+  settings = {"learning_rate": rate, "weight_decay": numbers["weight_decay"]}
+  settings |= {} if ":" in name else _read_settings(values, numbers["momentum"])
   with naming("learner", name):
     learner = _from_module(name, dataset, settings) if ":" in name else specs.learner(name, dataset, **settings)
     for arrays, pool in (("x and y", dataset.train), ("x_test and y_test", dataset.test)):
@@ -128,6 +151,12 @@ def read(values: Flags, rates: Mapping[str, float] = LEARNING_RATES) -> Given:
         except (ValueError, TypeError) as error:
           raise ValueError(f"it cannot learn from --dataset={values.dataset} ({arrays}): {error}") from error
   return Given(dataset, name, learner, rate)
+
+
+def settings_of(values: Flags) -> list[dict[str, float | None]]:
+  """Return all combinations of the numbers of the flags in `SWEPT`; one where none is a list."""
+  numbers = [several(values[name].value) for name in SWEPT]
+  return [dict(zip(SWEPT, combination, strict=True)) for combination in itertools.product(*numbers)]
 
 
 def find_idle(values: Flags, given: Given) -> list[str]:
@@ -174,16 +203,16 @@ def _load(values: Flags) -> last.Dataset:
   return last.data.load_npz(name)
 
 
-def _read_settings(values: Flags) -> dict[str, Any]:
+def _read_settings(values: Flags, momentum: float | None) -> dict[str, Any]:
   """Return the settings of a learner that has a name."""
-  if values.nesterov and values.momentum is None:
+  if values.nesterov and momentum is None:
     raise ValueError("--nesterov needs --momentum, a number between 0 and 1")
-  if values.momentum is not None:
-    checks.check_between("--momentum", values.momentum, 0.0, 1.0)
+  if momentum is not None:
+    checks.check_between("--momentum", momentum, 0.0, 1.0)
   with naming("hidden", ",".join(values.hidden)):
     hidden = specs.widths(values.hidden)
-  plain = {name: values[name].value for name in ("activation", "bias", "momentum", "nesterov")}
-  return {"hidden": hidden} | plain
+  plain = {name: values[name].value for name in ("activation", "bias", "nesterov")}
+  return {"hidden": hidden, "momentum": momentum} | plain
 
 
 def _from_module(name: str, dataset: last.Dataset, settings: dict[str, Any]) -> last.learners.Learner:
@@ -233,3 +262,23 @@ def find_target(values: Flags, given: Given, key: jax.Array) -> tuple[Any, dict[
     target, fit = last.fit_target(given.learner, given.dataset.train, key=key, with_fit=True)
   facts = {"from": "fitted to the pool", "gradient_norm": fit.gradient_norm, "converged": fit.converged}
   return target, facts, [str(warning.message) for warning in caught]
+
+
+def check_starts(values: Flags) -> None:
+  """Check the flags of the students' starts, and of how exact a run is."""
+  for name in ("init_scale", "start_near", "checkpoint_seconds"):
+    if values[name].value is not None:
+      checks.check_not_negative(f"--{name}", values[name].value)
+  if values.tolerance is not None:
+    checks.check_positive("--tolerance", values.tolerance)
+
+
+def start(values: Flags, given: Given, target: Any, key: jax.Array) -> Any:
+  """Return the students' starts, with a leading [students] axis."""
+  init = read_params(values, given, "init")
+  if init is not None:
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (values.students, *leaf.shape)), init)
+  keys = jax.random.split(key, values.students)
+  if values.start_near is not None:
+    return jax.vmap(last.training.near(target, values.start_near))(keys)
+  return jax.tree.map(lambda leaf: values.init_scale * leaf, jax.vmap(given.learner.init)(keys))

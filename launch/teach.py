@@ -22,6 +22,11 @@
   python -m launch.teach --learning_rate=1e-4 --steps=100000 --students=10 --out=runs/paper [--resume]
       The paper's own rate, which takes longer. Stopped or killed, it continues with --resume, to the same results.
 
+  python -m launch.teach --learning_rate=0.01,0.03,0.1,0.3 --weight_decay=0,1e-3 --teacher=sgd,greedy
+      A sweep: every method with every combination of the numbers, in one program for each kind of method. Into --out go
+      sweep.png, curves.npz (METHOD/distance is [settings, students, records]), summary.json and config.json, and the
+      file of each setting in settings/, as soon as it is there. Stopped or killed, --resume teaches what is missing.
+
 Every method teaches the same students from the same random examples. Into --out go curves.png (by iteration),
 time.png (by wall time), curves.npz (arrays METHOD/distance, METHOD/objective, METHOD/accuracy, [students, records],
 and step), summary.json, config.json (with the command that repeats the run), state/ (for --resume) and, with
@@ -31,7 +36,6 @@ files hold the methods that are finished.
 
 import contextlib
 import functools
-import hashlib
 import os
 import pathlib
 import sys
@@ -40,16 +44,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 import last_jax as last
-from last_jax import checks, devices, loop, teaching, tools
+from last_jax import devices, loop, teaching, tools
 from last_jax.io import save_npz
 from last_jax.tools.chunks import Timed, chunk_length
 
-from . import command, flags, methods, output, problem
+from . import command, flags, methods, output, problem, sweep
 from .folder import Folder, make_config
 from .methods import Method
 from .output import Taught, say
@@ -67,7 +70,7 @@ _RATES = (
 def make_flags() -> flags.Flags:
   """Return the flags of this command."""
   values = flags.Flags()
-  problem.define_flags(values, dataset="half_moons", learner=None, bias=True, learning_rate=_RATES)
+  problem.define_flags(values, dataset="half_moons", learner=None, bias=True, learning_rate=_RATES, lists=True)
   methods.define_flags(values)
   values.whole("steps", 400, "Number of iterations.")
   values.whole("students", 20, "Number of learners that each method teaches; means and bands are over them.")
@@ -118,6 +121,8 @@ def _teach(values: flags.Flags) -> int:
   mesh = flags.start_devices(values, cpu_devices=min(values.students, devices.num_cores()))
   console = command.make_console()
   with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
+    if len(problem.settings_of(values)) > 1:
+      return sweep.run(values, mesh, console)
     with command.user_errors():
       setup = _prepare(values, mesh)
     for note in setup.notes:
@@ -138,11 +143,7 @@ def _teach(values: flags.Flags) -> int:
 
 def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
   """Check the flags and prepare everything up to the first step. Errors name the flag."""
-  for name in ("init_scale", "start_near", "checkpoint_seconds"):
-    if values[name].value is not None:
-      checks.check_not_negative(f"--{name}", values[name].value)
-  if values.tolerance is not None:
-    checks.check_positive("--tolerance", values.tolerance)
+  problem.check_starts(values)
   given = problem.read(values)
   dataset, learner = given.dataset, given.learner
   methods.build(values, learner, None)  # Raises before the target is fitted, which can take long.
@@ -158,20 +159,17 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
     "examples": values.examples or None,  # As in runs of before this flag.
     "constraint": values.constraint or methods.default_constraints(learner),
   }
-  data = {"dataset": given.digest}
-  if "policy" in values.teacher:
-    data["policy"] = hashlib.sha256(methods.find_policy(values.policy).read_bytes()).hexdigest()
-  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), data)
-  folder = Folder(pathlib.Path(values.out), FILES, "state")
+  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), methods.hash_data(values, given.digest))
+  folder = Folder(pathlib.Path(values.out), (*FILES, "sweep.png"), "state")  # Also of a sweep that was there before.
   folder.check(config, resume=values.resume, overwrite=values.overwrite)
 
   # One root key: the students' randomness does not depend on how the target is found.
   target_key, start_key, lesson_key = jax.random.split(jax.random.key(values.seed), 3)
   target, facts, notes = problem.find_target(values, given, target_key)
   teachable = last.Problem(learner, dataset.train, target=target, test=dataset.test, tolerance=values.tolerance)
-  params = _start(values, given, target, start_key)
+  params = problem.start(values, given, target, start_key)
   built = methods.build(values, learner, target)
-  certificates = {name: _check(name, method, teachable, values.batch_size) for name, method in built.items()}
+  certificates = {name: methods.check(name, method, teachable, values.batch_size) for name, method in built.items()}
   students = f"{values.students} student{'s' * (values.students != 1)}"
   return Setup(
     title=f"{given.title(values)}, {students}",
@@ -193,30 +191,6 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
     about_lessons={"examples": values.examples, "target": target if values.examples else None} | given.words(values),
     notes=notes + problem.note_idle(values, idle),
   )
-
-
-def _start(values: flags.Flags, given: problem.Given, target: Any, key: jax.Array) -> Any:
-  """Return the students' starts, with a leading [students] axis."""
-  init = problem.read_params(values, given, "init")
-  if init is not None:
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (values.students, *leaf.shape)), init)
-  keys = jax.random.split(key, values.students)
-  if values.start_near is not None:
-    return jax.vmap(last.training.near(target, values.start_near))(keys)
-  return jax.tree.map(lambda leaf: values.init_scale * leaf, jax.vmap(given.learner.init)(keys))
-
-
-def _check(name: str, method: Method, teachable: last.Problem, batch_size: int) -> Any:
-  """Trace one step, which raises where the teacher cannot teach; return its certificate, without numbers."""
-
-  def step(key: jax.Array, teachable: last.Problem, teacher: last.Teacher) -> last.Info:
-    return last.step(last.init(key, teachable, teacher), teachable, teacher, batch_size=batch_size)[1]
-
-  try:
-    certificate = jax.eval_shape(step, jax.random.key(0), teachable, method.teacher).certificate
-  except (ValueError, TypeError) as error:
-    raise ValueError(f"--teacher={name.partition(':')[0]}: {error}") from error
-  return certificate if isinstance(certificate, last.Certificate) else None
 
 
 def _describe_target(teachable: last.Problem, params: Any) -> dict[str, Any]:

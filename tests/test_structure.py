@@ -12,8 +12,8 @@ ORDER = [
   "identity", "remade", "affine", "kernels", "pool", "base", "io", "models", "checks", "compiler", "devices",
   "margin", "losses", "optimizers", "learner", "modules", "learners", "simplices", "constraints", "distances",
   "quadratic", "free", "projected", "sparse", "linear", "problem", "targets", "scalar_map", "solvers", "synthesis",
-  "advice", "fitting", "proposals",
-  "teachers", "loop", "teaching", "training", "theory", "data", "facts", "curriculum", "tools", "reproduction",
+  "advice", "fitting", "proposals", "teachers", "loop",
+  "teaching", "stacking", "sweeping", "training", "theory", "data", "facts", "curriculum", "tools", "reproduction",
   "launch",
 ]  # fmt: skip
 

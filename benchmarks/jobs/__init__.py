@@ -9,6 +9,7 @@ from benchmarks.jobs import (
   plain,
   processes,
   selection,
+  sweep_calls,
   sweeps,
   teaching,
   training,
@@ -16,7 +17,7 @@ from benchmarks.jobs import (
 )
 
 _MODULES = (
-  teaching, calls, mlp, networks, kernels, selection, training, sweeps, training_sweeps, processes, plain
+  teaching, calls, mlp, networks, kernels, selection, training, sweeps, sweep_calls, training_sweeps, processes, plain
 )  # fmt: skip
 
 JOBS: dict[str, Job] = {job.name: job for module in _MODULES for job in module.JOBS}

@@ -8,6 +8,7 @@ from last_jax.tools.files import check_writable, package_versions, versions, wri
 from last_jax.tools.plots import plot_charts, plot_training
 from last_jax.tools.statistics import Interval, interval_ends, mean_interval, rounding_floor, spans_decades
 from last_jax.tools.styles import FAMILIES, Ball, Family, Style, Variant, method_style
+from last_jax.tools.sweeps import plot_sweep
 
 __all__ = [
   "FAMILIES",
@@ -31,6 +32,7 @@ __all__ = [
   "metric_charts",
   "package_versions",
   "plot_charts",
+  "plot_sweep",
   "plot_training",
   "rounding_floor",
   "spans_decades",

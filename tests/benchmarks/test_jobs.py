@@ -73,6 +73,14 @@ def test_a_call_of_teach_has_a_bound_in_time_of_its_thread():
   assert limit.value > 0
 
 
+def test_a_sweep_is_compared_with_one_call_for_as_many_students():
+  (measured,) = measure("sweep_call")
+  (many,) = measured.against
+  assert measured.ours.units == many.timing.units == 2 * 3 * 3 * 5  # Rates, radii, seeds, steps.
+  assert many.largest_difference["distance"] < 1e-5
+  assert (many.target.factor, many.target.slower) == (1.1, True)
+
+
 @needs_torch
 def test_targets():
   aims = {kind: target.factor for kind, target in JOBS["greedy"].targets.items()}

@@ -1,0 +1,258 @@
+"""Sweeps of `launch.teach`: every method with every combination of the numbers that flags list."""
+
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+import last_jax as last
+from last_jax import devices, stacking, teaching, tools
+from last_jax.io import read_arrays, save_npz
+from last_jax.stacking import Setting
+from last_jax.teaching import METRICS
+
+from . import command, methods, output, problem
+from .flags import Flags, several
+from .folder import Folder, make_config
+from .output import say
+
+FILES = ("config.json", "curves.npz", "summary.json", "sweep.png", "lessons.npz")
+# At most in a call, after which its settings are saved: enough for students to be taught as fast as more of them are.
+_STUDENTS_AT_ONCE = 1024
+
+Name = tuple[int, str]  # The number of a combination, and a method.
+
+
+class Sweep(NamedTuple):
+  """Everything that a sweep needs, checked."""
+
+  title: str
+  combinations: list[dict[str, Any]]  # The numbers that differ, by flag.
+  methods: dict[str, methods.Method]  # Those of the first combination, for names and looks.
+  settings: dict[Name, Setting]
+  keys: jax.Array  # [students]
+  facts: list[dict[str, Any]]  # About the target of each combination.
+  folder: Folder
+  config: dict[str, Any]
+  notes: list[str]
+
+  def path(self, name: Any) -> pathlib.Path:
+    """Return the file of a setting."""
+    numbers = ",".join(f"{flag}={value!r}" for flag, value in self.combinations[name[0]].items())
+    return self.folder.path / self.folder.saved / numbers / f"{name[1].replace(':', ',')}.npz"
+
+
+def run(values: Flags, mesh: Mesh | None, console: Any) -> int:
+  """Teach every setting that has no file yet, and show all; return the exit status."""
+  with command.user_errors():
+    swept = _prepare(values)
+  for note in swept.notes:
+    say(console, f"note: {note}")
+  swept.folder.begin(swept.config, resume=values.resume, overwrite=values.overwrite)
+  missing = _find_missing(swept)
+  found, begin = len(swept.settings) - len(missing), time.perf_counter()
+  done = found
+  try:
+    with output.make_progress(console) as progress:
+      bar = progress.add_task("compiling", total=len(swept.settings), completed=done)
+      taught = stacking.teach_settings(
+        swept.keys, {name: swept.settings[name] for name in missing}, at_once=_STUDENTS_AT_ONCE, mesh=mesh
+      )
+      for name, result in taught:
+        _save(swept.path(name), result)
+        done += 1
+        progress.update(bar, completed=done, description="teaching")
+  except KeyboardInterrupt:
+    say(console, f"stopped: {done} of {len(swept.settings)} settings are finished; --resume continues")
+    return command.INTERRUPTED
+  resumed = f", {found} were there" if found else ""
+  say(console, f"{len(missing)} settings in {time.perf_counter() - begin:.1f} s, compiling included{resumed}")
+  if devices.is_first():
+    _write(swept, console)
+  return 0
+
+
+# --- From flags to settings.
+
+
+def _prepare(values: Flags) -> Sweep:
+  """Check the flags and prepare everything up to the first step. Errors name the flag."""
+  problem.check_starts(values)
+  numbers = problem.settings_of(values)
+  differing = [name for name in problem.SWEPT if len(several(values[name].value)) > 1]
+  first = problem.read(values, numbers=numbers[0])
+  methods.build(values, first.learner, None)  # Raises before targets are fitted, which can take long.
+  givens = [first, *(problem.read(values, numbers=each, dataset=first.dataset) for each in numbers[1:])]
+  idle = [*problem.find_idle(values, first), *methods.find_idle(values)]
+  idle += ["init_scale"] * (first.dataset.init is not None or values.start_near is not None)
+  idle += ["start_near"] * (first.dataset.init is not None)
+  record_every = values.record_every or max(1, values.steps // 100)
+  rates = list(dict.fromkeys(given.learning_rate for given in givens))
+  settled: dict[str, Any] = {
+    "learning_rate": rates if len(rates) > 1 else rates[0],
+    "learner": first.learner_name,
+    "record_every": record_every,
+    "constraint": values.constraint or methods.default_constraints(first.learner),
+  }
+  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), methods.hash_data(values, first.digest))
+  folder = Folder(pathlib.Path(values.out), (*FILES, "curves.png", "time.png"), "settings")  # Those of other runs too.
+  folder.check(config, resume=values.resume, overwrite=values.overwrite)
+
+  # The keys of a run with one of these numbers: its students are the same.
+  target_key, start_key, lesson_key = jax.random.split(jax.random.key(values.seed), 3)
+  targets: dict[float | None, Any] = {}  # By weight decay, on which alone of these numbers w* depends.
+  settings: dict[Name, Setting] = {}
+  checked: set[Any] = set()
+  built: dict[str, methods.Method] = {}
+  for place, (given, each) in enumerate(zip(givens, numbers, strict=True)):
+    decay = each["weight_decay"]
+    if decay not in targets:
+      target, facts, notes = problem.find_target(values, given, target_key)
+      targets[decay] = target, facts, notes, problem.start(values, given, target, start_key)
+    target, _, _, params = targets[decay]
+    teachable = last.Problem(
+      given.learner, given.dataset.train, target=target, test=given.dataset.test, tolerance=values.tolerance
+    )
+    plan = teaching.make_plan(teachable, values.steps, values.batch_size, record_every, None, None, values.lessons)
+    built = methods.build(values, given.learner, target)
+    for key, method in built.items():
+      structure = key, jax.tree.structure(given.learner)
+      if structure not in checked:
+        methods.check(key, method, teachable, values.batch_size)
+        checked.add(structure)
+      settings[place, key] = Setting(teachable, method.teacher, plan, params)
+  students = f"{values.students} student{'s' * (values.students != 1)}"
+  return Sweep(
+    title=f"{pathlib.Path(values.dataset).name}, {first.learner_name}, {students}",
+    combinations=[{name: each[name] for name in differing} for each in numbers],
+    methods=built,
+    settings=settings,
+    keys=jax.random.split(lesson_key, values.students),
+    facts=[targets[each["weight_decay"]][1] for each in numbers],
+    folder=folder,
+    config=config,
+    notes=list(dict.fromkeys(note for found in targets.values() for note in found[2]))
+    + problem.note_idle(values, idle),
+  )
+
+
+# --- Files of settings.
+
+
+def _find_missing(swept: Sweep) -> list[Name]:
+  """Return the settings without a file; the first process decides."""
+  exists = devices.from_first(np.array([swept.path(name).is_file() for name in swept.settings]))
+  return [name for name, there in zip(swept.settings, exists, strict=True) if not there]
+
+
+def _save(path: pathlib.Path, result: last.Result) -> None:
+  """Write the records of a setting, whole or not at all."""
+  if not devices.is_first():
+    return
+  arrays = {name: getattr(result, name) for name in (*METRICS, "hitting_time")} | {"step": result.step[0]}
+  arrays |= {} if result.lessons is None else result.lessons._asdict()
+  path.parent.mkdir(parents=True, exist_ok=True)
+  save_npz(path, **{name: np.asarray(value) for name, value in arrays.items() if value is not None})
+
+
+# --- Results.
+
+
+def _write(swept: Sweep, console: Any) -> None:
+  taught = {name: read_arrays(swept.path(name)) for name in swept.settings}
+  out = swept.folder.path
+  for file, names in (("curves.npz", (*METRICS, "hitting_time")), ("lessons.npz", ("index", "label"))):
+    arrays = {
+      f"{key}/{name}": np.stack([taught[place, key][name] for place in range(len(swept.combinations))])
+      for key in swept.methods
+      for name in names
+      if name in taught[0, key]
+    }
+    if arrays:
+      axes = {flag: np.array([each[flag] for each in swept.combinations]) for flag in swept.combinations[0]}
+      save_npz(out / file, step=next(iter(taught.values()))["step"], **axes, **arrays)
+  summary = _summarize(swept, taught)
+  tools.write_json(out / "summary.json", summary)
+  _draw(swept, taught, out / "sweep.png")
+  console.print(_make_table(swept, summary))
+  for each in summary["settings"]:
+    if each["diverged"]:
+      numbers = " ".join(f"--{flag}={value:g}" for flag, value in each["numbers"].items())
+      say(console, f"note: {each['name']} at {numbers}: {each['diverged']} students diverged")
+  written = [out / name for name in FILES if (out / name).exists()]
+  say(console, "wrote " + ", ".join(map(str, [*written, out / swept.folder.saved])))
+
+
+def _summarize(swept: Sweep, taught: Mapping[Name, Mapping[str, np.ndarray]]) -> dict[str, Any]:
+  """Return the content of summary.json."""
+  settings = []
+  for (place, key), arrays in taught.items():
+    ends = {metric: arrays[metric][:, -1] for metric in METRICS if metric in arrays}
+    lost = sum(~np.isfinite(values) for values in ends.values())
+    entry: dict[str, Any] = {
+      "method": key,
+      "name": swept.methods[key].teacher.name,
+      "numbers": swept.combinations[place],
+    }
+    entry |= {metric: output.interval(values) for metric, values in ends.items()}
+    if "hitting_time" in arrays:
+      entry["reached"] = int(np.count_nonzero(arrays["hitting_time"] >= 0))
+    settings.append(entry | {"diverged": int(np.count_nonzero(lost)), "target": swept.facts[place]})
+  return {
+    "title": swept.title,
+    "interrupted": False,
+    "students": swept.keys.shape[0],
+    "steps": int(next(iter(taught.values()))["step"][-1]),
+    "intervals": "mean and half-width of the 95 % confidence interval over students (Student's t)",
+    "settings": settings,
+  }
+
+
+def _make_table(swept: Sweep, summary: Mapping[str, Any]) -> Any:
+  """Return a table of the final distances: a row for each combination, a column for each method."""
+  from rich import box
+  from rich.table import Table
+
+  table = Table(box=box.SIMPLE_HEAD, title=swept.title, title_justify="left", title_style="bold", pad_edge=False)
+  table.caption = f"distance after {summary['steps']} steps: mean over students ± half the 95 % confidence interval"
+  table.caption_justify = "left"
+  for flag in swept.combinations[0]:
+    table.add_column(flag)
+  for method in swept.methods.values():
+    table.add_column(method.teacher.name, justify="right")
+  cells = iter(summary["settings"])
+  for numbers in swept.combinations:
+    row = [output.cell(next(cells), "distance") for _ in swept.methods]
+    table.add_row(*(f"{value:g}" for value in numbers.values()), *row)
+  return table
+
+
+def _draw(swept: Sweep, taught: Mapping[Name, Mapping[str, np.ndarray]], path: pathlib.Path) -> None:
+  """Draw the metrics at the end by the number that has most values; a line for each method and each of the others."""
+  flags: Sequence[str] = list(swept.combinations[0])
+  along = max(flags, key=lambda flag: len({each[flag] for each in swept.combinations}))
+  others = [flag for flag in flags if flag != along]
+  lines: dict[tuple[Any, ...], list[int]] = {}
+  for place, each in enumerate(swept.combinations):
+    lines.setdefault(tuple(each[flag] for flag in others), []).append(place)
+  curves = []
+  for key, method in swept.methods.items():
+    for numbers, places in lines.items():
+      places = sorted(places, key=lambda place: swept.combinations[place][along])
+      x = np.array([swept.combinations[place][along] for place in places])
+      metrics = {
+        metric: np.stack([taught[place, key][metric][:, -1] for place in places], axis=1)
+        for metric in METRICS
+        if metric in taught[0, key]
+      }
+      name = ", ".join([method.teacher.name, *(f"{flag} {n:g}" for flag, n in zip(others, numbers, strict=True))])
+      look: Any = (method.family, method.variant) if len(lines) == 1 else ("greedy", len(curves))
+      curves.append(tools.Curves(name, {along.replace("_", " "): x}, metrics, *look))
+  positive = [x for each in curves for x in next(iter(each.axes.values())) if x > 0]
+  x_log = tools.spans_decades(positive) or len(set(positive)) > 2
+  charts = tools.metric_charts(curves, x_log=x_log)
+  tools.plot_charts(path, charts, title=f"{swept.title}: at the end", who="students")
