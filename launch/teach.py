@@ -12,8 +12,12 @@
 
   python -m launch.teach --dataset=mine.npz --learner=my_module:make_learner --learning_rate=0.01 --lessons
       Your own data and model, and the curriculum in lessons.npz. mine.npz holds x and y, and may hold x_test, y_test,
-      target and init. make_learner is called with those of num_features, num_outputs, learning_rate and weight_decay
-      that it takes as keywords, and returns a learner, as last_jax.learners.from_apply makes them.
+      classes, target and init. make_learner is called with those of num_features, num_outputs, learning_rate and
+      weight_decay that it takes as keywords, and returns a learner, as last_jax.learners.from_apply makes them.
+
+  python -m launch.teach --dataset=plants.csv --label=species --columns=length,width
+      A table with a row for each example, in a csv or parquet file. A part of it is held out for testing, and columns
+      are standardized. So are the sets that come with scikit-learn: --dataset=iris.
 
   python -m launch.teach --teacher=sgd,imt,policy --policy=runs/train_teacher --dataset=mnist --learner=softmax \\
       --nobias --learning_rate=5e-4 --start_near=0.05
@@ -46,7 +50,8 @@ from jax.sharding import Mesh
 import last_jax as last
 from last_jax import checks, devices, loop, teaching, tools
 from last_jax.io import save_npz
-from last_jax.tools.chunks import Timed, chunk_length
+from last_jax.tools.chunks import Timed
+from last_jax.watching import chunk_length
 
 from . import command, flags, methods, output, problem
 from .folder import Folder, make_config
@@ -312,11 +317,12 @@ def _write(out: pathlib.Path, setup: Setup, taught: dict[str, Taught], console: 
   """Write the results, and show them."""
   curves, lessons = output.to_curves(taught)
   save_npz(out / "curves.npz", **curves)
+  classes = setup.problem.pool.classes
   if lessons:
-    save_npz(out / "lessons.npz", **lessons)
+    save_npz(out / "lessons.npz", **lessons | ({} if classes is None else {"classes": np.array(classes)}))
   precision = f"float{8 * setup.problem.pool.x.dtype.itemsize}"
   output.draw(out, setup.title, list(taught.values()), setup.target_facts, precision)
-  summary = output.summarize(setup.title, taught, setup.target_facts, interrupted)
+  summary = output.summarize(setup.title, taught, setup.target_facts, interrupted, classes)
   tools.write_json(out / "summary.json", summary)
   console.print(output.make_table(summary))
   for note in output.make_notes(summary):
