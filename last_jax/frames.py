@@ -68,7 +68,7 @@ def read_dataset(dataset: Any) -> Examples:
     pair = dataset.tensors
   elif hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
     items = [dataset[place] for place in range(len(dataset))]
-    sizes = {len(item) if isinstance(item, tuple) else None for item in items}
+    sizes = {len(item) if isinstance(item, (tuple, list)) else None for item in items}
     pair = [np.stack([_to_numpy(part) for part in parts]) for parts in zip(*items, strict=True)] if sizes == {2} else ()
   else:
     raise TypeError(f"dataset must be a data set of torch, but it is a {type(dataset).__name__}")
