@@ -32,7 +32,7 @@ LEARNING_RATES = {"half_moons": 0.3, "gaussian": 0.03, "regression": 0.003, "mni
 FILE_LEARNING_RATE = 0.01
 # The flags that `define_flags` defines.
 FLAGS = (
-  "dataset", "label", "columns", "test_share", "standardize",
+  "dataset", "label", "columns", "test_share", "scale_inputs",
   "mnist_folder", "digits", "num_features", "per_digit", "feature_scale", "learner", "hidden", "activation",
   "bias", "momentum", "nesterov", "learning_rate", "weight_decay",
 )  # fmt: skip
@@ -58,7 +58,7 @@ def define_flags(values: Flags, *, dataset: str, learner: str | None, bias: bool
   values.text("label", None, "Table: the column of labels: class ids, names of classes, or numbers. Default: the last.")
   values.several("columns", None, "Table: the columns of inputs, which hold numbers. Default: all others.")
   values.real("test_share", 0.2, "Table or scikit-learn's set: the share of examples held out for testing.")
-  values.switch("standardize", True, "Table or scikit-learn's set: give each input mean 0 and standard deviation 1.")
+  values.switch("scale_inputs", True, "Table or scikit-learn's set: give each input mean 0 and standard deviation 1.")
   values.text("mnist_folder", None, "Folder with the four original files of MNIST, in place of the included subset.")
   values.several("digits", ["3", "5"], "MNIST: the digits to classify.")
   values.whole(
@@ -135,7 +135,7 @@ def find_idle(values: Flags, given: Given) -> list[str]:
   is_table = values.dataset.endswith(TABLES)
   needed = {
     ("label", "columns"): is_table,
-    ("test_share", "standardize"): is_table or values.dataset in SKLEARN_SETS,
+    ("test_share", "scale_inputs"): is_table or values.dataset in SKLEARN_SETS,
     ("mnist_folder", "digits", "num_features", "feature_scale", "per_digit"): values.dataset == "mnist",
     ("bias", "momentum", "nesterov"): ":" not in given.learner_name,
     ("hidden", "activation"): given.learner_name == "mlp",
@@ -210,7 +210,7 @@ def _prepare(values: Flags, pool: last.Pool) -> last.Dataset:
   """Return the examples with a test part and inputs of equal scale, as the flags say."""
   checks.check_between("--test_share", values.test_share, 0.0, 0.9)
   dataset = last.data.split(pool, values.test_share, values.seed) if values.test_share else last.Dataset(pool)
-  return last.data.standardize(dataset) if values.standardize else dataset
+  return last.data.standardize(dataset) if values.scale_inputs else dataset
 
 
 def _read_settings(values: Flags) -> dict[str, Any]:

@@ -63,8 +63,8 @@ FILES = ("config.json", "curves.npz", "summary.json", "curves.png", "time.png", 
 _MAX_PARAMETERS = 500  # For which the unreachable distance is computed: its cost grows with their number cubed.
 _RATES = (
   f"Default: {', '.join(f'{rate:g} for {name}' for name, rate in problem.LEARNING_RATES.items())}, "
-  f"{problem.FILE_LEARNING_RATE:g} for files and the sets of scikit-learn, at which methods separate within the default number of steps. The paper "
-  "has 1e-4 for half moons and gaussian, 1e-3 for regression and MNIST, and many more steps."
+  f"{problem.FILE_LEARNING_RATE:g} for files and sets of scikit-learn, at which methods separate within the default "
+  "number of steps. The paper has 1e-4 for half moons and gaussian, 1e-3 for regression and MNIST, and many more steps."
 )
 
 

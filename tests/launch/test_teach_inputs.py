@@ -128,7 +128,7 @@ class TestTables:
   @pytest.mark.slow
   def test_as_it_is(self, tmp_path):
     (tmp_path / "plants.csv").write_text(TABLE)
-    flags = ("--nostandardize", "--test_share=0", "--label=petals", "--columns=length", "--learner=least_squares")
+    flags = ("--noscale_inputs", "--test_share=0", "--label=petals", "--columns=length", "--learner=least_squares")
     some = (f"--dataset={tmp_path / 'plants.csv'}", "--teacher=sgd", "--students=2", "--steps=3", "--init_scale=0")
     assert run(tmp_path / "out", *some, *flags) == 0
     curves = read_arrays(tmp_path / "out" / "curves.npz")
