@@ -58,8 +58,9 @@ def progress(on_record: OnRecord | None = None, *, show: bool = True) -> Iterato
   """Show how far calls in the block are, with the time left, and hand over their records as they are made.
 
   `teach`, `teach_many`, `run` and the training of policies then run in chunks, each a call of a program of its own
-  length, compiled once. Results of teaching are those of one call, to the bit (as `run` says of calls in pieces); those
-  of training, to rounding. Calls inside somebody's `jit` or `vmap` are left alone.
+  length, compiled once. Results of teaching are those of one call to the bit, as `run` says of calls in pieces, except
+  that the record of the start may differ in the last one; those of training are the same to rounding. Calls inside
+  somebody's `jit` or `vmap` are left alone.
 
   Args:
     on_record: called as `on_record(step, metrics)` for each record in their order, as soon as its chunk is done. The

