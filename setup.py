@@ -30,6 +30,7 @@ TEST = [
   "hypothesis>=6.100",
   "cvxpy>=1.5",
   "scikit-learn>=1.4",  # Half moons and logistic regressions are compared with its own.
+  "pandas>=2.2",  # Examples from data frames, results as data frames.
   "equinox>=0.11",  # Networks of other libraries, whose tangent kernels are tested.
   "dm-haiku>=0.0.13",
   "playwright>=1.40",  # Drives Debian's chromium, or any other on the PATH.

@@ -4,6 +4,8 @@ A teacher steers a learner to target parameters by choosing, each iteration, the
 `teach`; the heart is `synthesize_labels`; `init`, `step` and `run` are the same machine in pieces.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from last_jax import constraints, data, devices, kernels, learners, losses, solvers, targets, teachers, theory, training
 from last_jax.advice import Reach, reach
 from last_jax.base import (
@@ -31,6 +33,10 @@ from last_jax.teachers import outputs
 from last_jax.teachers.policy_file import load_policy, save_policy
 from last_jax.teaching import init, next_lesson, observe, run, step, teach, teach_many
 from last_jax.training import rewards, train_evolution, train_reinforce, train_unrolled
+from last_jax.watching import progress
+
+if TYPE_CHECKING:
+  from last_jax.tools import plot
 
 __version__ = "0.2.0"
 
@@ -64,6 +70,8 @@ __all__ = [
   "next_lesson",
   "observe",
   "outputs",
+  "plot",
+  "progress",
   "reach",
   "rewards",
   "run",
@@ -89,3 +97,12 @@ __all__ = [
   "unreachable_distance",
   "unreachable_part",
 ]
+
+
+def __getattr__(name: str) -> Any:
+  """Import `plot` when it is asked for: nothing else here needs the tools."""
+  if name == "plot":
+    from last_jax.tools import plot
+
+    return plot
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

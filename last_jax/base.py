@@ -6,13 +6,13 @@ Pool → Problem (problem.py) → State ⟲ Teacher(View) → Lesson → State  
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 from jax.tree_util import Partial
 
-from last_jax import identity
+from last_jax import frames, identity, summaries
 from last_jax.pool import Dataset, Pool, is_concrete
 
 if TYPE_CHECKING:
@@ -47,6 +47,13 @@ class Lesson(NamedTuple):
 
   index: Array  # type: ignore[assignment]  # [m]. (Shadows tuple.index, on purpose.)
   label: Array  # [m, K]; [m, T, K] for learners with outputs for each token.
+
+  def to_frame(self, classes: Sequence[str] | None = None) -> Any:
+    """Return a curriculum as a pandas frame in long form: step, place in the batch, example, class and label.
+
+    Of many students, the first column is the student. `classes` are the names of the classes, `pool.classes`.
+    """
+    return frames.lessons_to_frame(self, classes)
 
 
 Lessons = Lesson
@@ -196,7 +203,7 @@ class Teacher:
         object.__setattr__(self, part, as_pure_function(part, function, names))
 
   def __repr__(self) -> str:
-    return f"Teacher({self.name!r})"
+    return f"Teacher({self.name!r}{', needs_target=True' * self.needs_target})"
 
 
 def as_pure_function(name: str, function: Any, arguments: tuple[str, ...]) -> Any:
@@ -236,6 +243,9 @@ class State(NamedTuple):
   hitting_time: Array | None  # [] first iteration with distance <= tolerance, -1 until then; None without a tolerance.
   reported: Array | bool = False  # [] whether `observe` has replaced the parameters since the last iteration.
 
+  def __repr__(self) -> str:
+    return f"State({summaries.state(self.step, self.params, self.hitting_time)})"
+
   @property
   def params(self) -> Params:
     """The student's parameters."""
@@ -253,12 +263,28 @@ class Records(NamedTuple):
   lessons: Lesson | None = None  # [steps, m], [steps, m, K] the curriculum, when asked for.
   certificate: Any = None  # [steps] of each lesson, with the lessons.
 
+  def __repr__(self) -> str:
+    metrics = {name: getattr(self, name) for name in ("distance", "objective", "accuracy")}
+    others = [name for name in ("probe", "lessons") if getattr(self, name) is not None]
+    return f"Records({', '.join([summaries.records(self.step, metrics), *others])})"
+
+  def to_frame(self) -> Any:
+    """Return the metrics as a pandas frame in long form: step, metric and value; of many students, student first."""
+    return frames.records_to_frame(self)
+
 
 class Result(NamedTuple):
   """Records and final state, as `teach` returns them. Of `teach_many`, every leaf has a leading [students] axis."""
 
   records: Records
   state: State
+
+  def __repr__(self) -> str:
+    return repr(self.records).replace("Records", "Result", 1)
+
+  def to_frame(self) -> Any:
+    """Return the metrics as a pandas frame in long form: step, metric and value; of many students, student first."""
+    return self.records.to_frame()
 
   @property
   def step(self) -> Array:

@@ -122,9 +122,10 @@ def describe_inputs(learner: Learner, pool: Pool, words: str) -> dict[str, Any]:
 
 
 def describe_pool(pool: Pool) -> dict[str, Any]:
-  """Return the number of examples, and the hashes by which the pool is known again."""
+  """Return the number of examples, the names of classes, and the hashes by which the pool is known again."""
   parts = {"x": plain(pool.x), "y": plain(pool.y)}
-  return {"examples": len(pool)} | {
+  classes = None if pool.classes is None else list(pool.classes)
+  return {"examples": len(pool), "classes": classes} | {
     name: {"shape": list(array.shape), "dtype": array.dtype.name, "sha256": sha256(array)}
     for name, array in parts.items()
   }

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from last_jax import checks, identity, kernels, losses, models, remade
+from last_jax import checks, identity, kernels, losses, models, remade, summaries
 from last_jax.base import STATIC, Array, Key, Params, Pool, Student, is_concrete
 from last_jax.optimizers import Optax, Sgd, as_float, from_optax
 
@@ -35,6 +35,13 @@ class Learner:
   optimizer: Sgd | Optax
   weight_decay: Array | float | None  # None: no decay, and nothing is computed for it.
   constants: tuple[Any, ...] = ()  # Arrays that the model needs besides its parameters, as batch statistics.
+
+  def __repr__(self) -> str:
+    size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.shapes()))
+    parts = [models.describe(self.model), summaries.count(size, "parameter"), self.loss.name, repr(self.optimizer)]
+    if self.weight_decay is not None:
+      parts.append(f"weight decay {summaries.number(self.weight_decay)}")
+    return f"Learner({', '.join(parts)})"
 
   def init(self, key: Key) -> Params:
     """Return random parameters."""

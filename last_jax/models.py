@@ -248,6 +248,13 @@ class Custom(Structural):
     return check_outputs("apply_fn", self.apply_fn(params, x), x.shape[0])
 
 
+def describe(model: Model) -> str:
+  """Return what a model is, for people: "linear 4 -> 1"."""
+  if isinstance(model, Linear):
+    return f"linear {model.num_features} -> {model.num_outputs}{'' if model.bias else ' without bias'}"
+  return f"mlp {'-'.join(map(str, model.widths))}" if isinstance(model, Mlp) else f"{type(model).__name__} network"
+
+
 def check_floating(wanted: str, params: Params) -> Params:
   """Return the parameters. Raise, in words that begin with `wanted`, unless all of them are floating point arrays."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):

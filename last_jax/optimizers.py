@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from last_jax import affine, identity
+from last_jax import affine, identity, summaries
 from last_jax.base import STATIC, Array, Params
 from last_jax.models import check_returned
 
@@ -28,6 +28,11 @@ class Sgd:
   momentum: Array | float | None = None
   nesterov: bool = dataclasses.field(default=False, metadata=STATIC)
   schedule: Callable[[Array], Array] | None = dataclasses.field(default=None, metadata=STATIC)
+
+  def __repr__(self) -> str:
+    rate = "by schedule" if self.schedule is not None else summaries.number(self.learning_rate)
+    momentum = "" if self.momentum is None else f", momentum {summaries.number(self.momentum)}"
+    return f"learning rate {rate}{momentum}{' (Nesterov)' * self.nesterov}"
 
   def _transformation(self) -> optax.GradientTransformation:
     return optax.sgd(self.schedule or self.learning_rate, self.momentum, self.nesterov)
@@ -101,6 +106,9 @@ class Optax:
   """Any optax transformation. Transformations of equal structure share compiled programs: see `identity`."""
 
   transformation: optax.GradientTransformation = dataclasses.field(metadata=STATIC)
+
+  def __repr__(self) -> str:
+    return "optimizer of optax"
 
   def init(self, params: Params) -> Any:
     """Return the initial optimizer state."""

@@ -1,11 +1,13 @@
 """The examples that are taught from, checked once."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from last_jax import frames
 
 
 def is_concrete(*values: Any) -> bool:
@@ -19,6 +21,22 @@ def is_concrete(*values: Any) -> bool:
   return all(map(is_readable, values))
 
 
+class _Names:
+  """Names of classes as metadata of a pytree. All are equal: pools that differ in names share compiled programs."""
+
+  def __init__(self, classes: tuple[str, ...] | None):
+    self.classes = classes
+
+  def __repr__(self) -> str:
+    return "names"
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, _Names)
+
+  def __hash__(self) -> int:
+    return hash(_Names)
+
+
 @jax.tree_util.register_pytree_with_keys_class
 class Pool:
   """The examples that a teacher may show, checked once on construction.
@@ -26,35 +44,120 @@ class Pool:
   Attributes:
     x: `[n, ...]` inputs; integers become floats. Those of 16 bits stay so: labels and sums are in float32.
     y: `[n]` class ids (integers), `[n]` real targets (floats), or `[n, K]` label vectors (floats). For learners with
-      outputs for each of T tokens, likewise `[n, T]` or `[n, T, K]`.
+      outputs for each of T tokens, likewise `[n, T]` or `[n, T, K]`. Given as names of classes (strings), they become
+      ids.
+    classes: names of the classes, by id, for tables, pictures and files; None where they have none. Unless given, names
+      in y are sorted. A test pool is made with those of the pool: `Pool(x, y, classes=pool.classes)`. What a compiled
+      function returns has no names.
   """
 
   x: jax.Array
   y: jax.Array
+  classes: tuple[str, ...] | None
 
-  def __init__(self, x: Any, y: Any):
-    inputs, labels = _as_numbers("x", x, as_float=True), _as_numbers("y", y)
+  def __init__(self, x: Any, y: Any, *, classes: Sequence[str] | None = None):
+    ids, self.classes = _encode(y, classes)
+    inputs, labels = _as_numbers("x", x, as_float=True), _as_numbers("y", ids)
     _check_shapes(inputs, labels)
     _check_values(inputs, labels)
+    if self.classes is not None:
+      _check_classes(labels, self.classes)
     self.x, self.y = jnp.asarray(inputs), jnp.asarray(labels)
+
+  @classmethod
+  def from_frame(cls, frame: Any, *, label: Hashable, features: Sequence[Hashable] | None = None) -> "Pool":
+    """Return the examples of a pandas data frame.
+
+    Args:
+      frame: one row for each example.
+      label: the column of labels: numbers, or names of classes. The classes of a categorical column keep their order.
+      features: the columns of inputs, all others unless given. They hold numbers, and none is missing.
+    """
+    x, y, classes = frames.read_frame(frame, label, features)
+    return cls(x, y, classes=classes)
+
+  @classmethod
+  def from_bunch(cls, bunch: Any) -> "Pool":
+    """Return the examples of a scikit-learn `Bunch`, as `sklearn.datasets.load_iris()`, with the names of classes."""
+    x, y, classes = frames.read_bunch(bunch)
+    return cls(x, y, classes=classes)
+
+  @classmethod
+  def from_torch(cls, dataset: Any) -> "Pool":
+    """Return the examples of a torch `TensorDataset` of inputs and labels, or of any data set of pairs (x, y).
+
+    Names of classes are its attribute `classes`, which the data sets of torchvision have.
+    """
+    x, y, classes = frames.read_dataset(dataset)
+    return cls(x, y, classes=classes)
 
   def __len__(self) -> int:
     return self.x.shape[0]
 
   def __repr__(self) -> str:
-    return f"Pool(x={self.x.dtype}{list(self.x.shape)}, y={self.y.dtype}{list(self.y.shape)})"
+    names = "" if self.classes is None else f", classes={shorten(self.classes)}"
+    return f"Pool(x={self.x.dtype}{list(self.x.shape)}, y={self.y.dtype}{list(self.y.shape)}{names})"
 
   def tree_flatten_with_keys(self) -> Any:
     """Return the leaves, for JAX."""
-    return ((jax.tree_util.GetAttrKey("x"), self.x), (jax.tree_util.GetAttrKey("y"), self.y)), None
+    leaves = ((jax.tree_util.GetAttrKey("x"), self.x), (jax.tree_util.GetAttrKey("y"), self.y))
+    return leaves, _Names(self.classes)
 
   @classmethod
-  def tree_unflatten(cls, _: None, leaves: Any) -> "Pool":
+  def tree_unflatten(cls, names: _Names | None, leaves: Any) -> "Pool":
     """Rebuild a pool around leaves, for JAX."""
     # Not through __init__: JAX rebuilds pools around tracers and placeholders, which cannot be checked.
     pool = object.__new__(cls)
     pool.x, pool.y = leaves
+    # A compiled function serves pools with other names too, and must not return those of the first.
+    is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    pool.classes = None if is_traced or names is None else names.classes
     return pool
+
+
+def shorten(names: Sequence[str]) -> str:
+  """Return names in a line, some of them where there are many."""
+  return ", ".join(names) if len(names) <= 4 else f"{names[0]}, {names[1]}, ... ({len(names)} in all)"
+
+
+def _encode(y: Any, classes: Sequence[str] | None) -> tuple[Any, tuple[str, ...] | None]:
+  """Return labels with names of classes replaced by ids, and the names by id, or None."""
+  names = None if classes is None else tuple(classes)
+  if names is not None and (
+    isinstance(classes, str) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names)
+  ):
+    raise ValueError(f"classes must be different names of classes, each once, but they are {classes!r}")
+  if isinstance(y, jax.Array):
+    return y, names
+  given = np.asarray(y)
+  is_text = given.dtype.kind in "UT" or (
+    given.dtype == object and given.size > 0 and all(isinstance(label, str) for label in given.flat)
+  )
+  if not is_text:
+    return given, names
+  found, ids = np.unique(given.astype(str), return_inverse=True)
+  if names is None:
+    return ids.astype(np.int32), tuple(map(str, found))
+  unknown = [str(name) for name in found if name not in names]
+  if unknown:
+    raise ValueError(f"pool y holds {unknown[0]!r}, which is none of the classes {', '.join(names)}")
+  return np.array([names.index(name) for name in found], np.int32)[ids], names
+
+
+def _check_classes(y: Any, classes: tuple[str, ...]) -> None:
+  if not jnp.issubdtype(y.dtype, jnp.integer) and y.dtype != bool:
+    if y.ndim == 1 or (y.shape[-1] != len(classes) and (y.shape[-1], len(classes)) != (1, 2)):
+      raise ValueError(
+        f"classes must be names of class ids, or of the entries of label vectors, but there are {len(classes)} and "
+        f"y is {y.dtype}{list(y.shape)}"
+      )
+  elif is_concrete(y):
+    lowest, highest = int(np.asarray(y).min()), int(np.asarray(y).max())  # With NumPy: see `_check_values`.
+    if not 0 <= lowest <= highest < len(classes):
+      raise ValueError(
+        f"classes holds {len(classes)} names, of the ids from 0 to {len(classes) - 1}, but y has ids from {lowest} to "
+        f"{highest}"
+      )
 
 
 def _as_numbers(name: str, value: Any, as_float: bool = False) -> Any:

@@ -53,6 +53,11 @@ class Problem:
     checks.check_two_classes(learner, pool.x, pool.y, "pool")
     if test is not None:
       check_learns_from(learner, test, "test")
+      if None not in (pool.classes, test.classes) and test.classes != pool.classes:
+        raise ValueError(
+          f"test must have the classes of the pool, in their order, {pool.classes}, but it has {test.classes}: make it "
+          "with Pool(x, y, classes=pool.classes)"
+        )
     if target is not None:
       checks.check_params(learner, target, "target")
       # NumPy arrays would be copied to the device in every call.

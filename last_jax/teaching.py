@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from last_jax import advice, checks, devices, loop
+from last_jax import advice, checks, devices, loop, watching
 from last_jax.base import Array, Info, Key, Lesson, Params, Pool, Records, Result, State, Teacher, is_concrete
 from last_jax.learners import Learner
 from last_jax.loop import Plan, Probe
@@ -95,8 +95,12 @@ def run(
   if not many:
     if mesh is not None:
       raise ValueError("mesh splits many students over devices, but this state is of one: give init keys [students]")
-    return loop.run_one(state, problem, teacher, plan=plan)
-  return loop.run_many(devices.split(state, mesh), devices.copy_to_all((problem, teacher), mesh), plan=plan, mesh=mesh)
+    watched = watching.is_on(state, problem, teacher)
+    advance = _advance_one(problem, teacher)
+    return watching.run(state, advance, plan) if watched else advance(state, plan)
+  state, shared = devices.split(state, mesh), devices.copy_to_all((problem, teacher), mesh)
+  watched, advance = watching.is_on(state, shared), _advance_many(shared, mesh)
+  return watching.run(state, advance, plan) if watched else advance(state, plan)
 
 
 def next_lesson(state: State, problem: Problem, teacher: Teacher, *, batch_size: int = 1) -> tuple[Lesson, State]:
@@ -178,6 +182,9 @@ def teach(
   plan = make_plan(problem, steps, batch_size, record_every, metrics, probe, lessons)
   if init is not None and teacher.needs_target:
     advice.warn_if_far(problem, init, batch_size)
+  if watching.is_on(key, init, problem, teacher):
+    state = loop.init_all(key, problem, teacher, init)
+    return watching.teach(state, problem, _advance_one(problem, teacher), plan)
   return loop.teach_one(key, init, problem, teacher, plan=plan)
 
 
@@ -221,7 +228,18 @@ def teach_many(
     checks.check_params(learner, init, "init", students=keys.shape[0])
   plan = make_plan(problem, steps, batch_size, record_every, metrics, probe, lessons)
   students, shared = devices.split((keys, init), mesh), devices.copy_to_all((problem, teacher), mesh)
+  if watching.is_on(students, shared):
+    state = devices.split(loop.init_all(keys, problem, teacher, init), mesh)
+    return watching.teach(state, shared[0], _advance_many(shared, mesh), plan)
   return loop.teach_many(students, shared, plan=plan, mesh=mesh)
+
+
+def _advance_one(problem: Problem, teacher: Teacher) -> watching.Advance:
+  return lambda state, plan: loop.run_one(state, problem, teacher, plan=plan)
+
+
+def _advance_many(shared: tuple[Problem, Teacher], mesh: Mesh | None) -> watching.Advance:
+  return lambda state, plan: loop.run_many(state, shared, plan=plan, mesh=mesh)
 
 
 # --- Checks, before anything is traced.

@@ -55,12 +55,17 @@ class Taught(NamedTuple):
 
 
 def summarize(
-  title: str, taught: Mapping[str, Taught], target_facts: Mapping[str, Any], interrupted: bool
+  title: str,
+  taught: Mapping[str, Taught],
+  target_facts: Mapping[str, Any],
+  interrupted: bool,
+  classes: Sequence[str] | None,
 ) -> dict[str, Any]:
   """Return the content of summary.json."""
   first = next(iter(taught.values()))
   return {
     "title": title,
+    "classes": classes,
     "interrupted": interrupted,
     "students": _count_students(first),
     "steps": int(first.arrays["step"][-1]),

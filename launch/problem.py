@@ -19,12 +19,16 @@ import last_jax as last
 from last_jax import checks
 from last_jax.data.params import params_from_arrays
 from last_jax.models import param_shapes
+from last_jax.pool import shorten
 from last_jax.tools import specs
 
 from .command import naming
 from .flags import Flags, several
 
 DATASETS = ("half_moons", "gaussian", "regression", "mnist")
+# Sets that come with scikit-learn: `sklearn.datasets.load_NAME`.
+SKLEARN_SETS = ("iris", "wine", "digits", "breast_cancer", "diabetes")
+TABLES = (".csv", ".parquet")
 # Rates at which methods separate within the default number of steps. The help of the flag has the paper's.
 LEARNING_RATES = {"half_moons": 0.3, "gaussian": 0.03, "regression": 0.003, "mnist": 1e-3}
 FILE_LEARNING_RATE = 0.01
@@ -32,7 +36,8 @@ FILE_LEARNING_RATE = 0.01
 SWEPT = ("learning_rate", "weight_decay", "momentum")
 # The flags that `define_flags` defines.
 FLAGS = (
-  "dataset", "mnist_folder", "digits", "num_features", "per_digit", "feature_scale", "learner", "hidden", "activation",
+  "dataset", "label", "columns", "test_share", "scale_inputs",
+  "mnist_folder", "digits", "num_features", "per_digit", "feature_scale", "learner", "hidden", "activation",
   "bias", "momentum", "nesterov", "learning_rate", "weight_decay",
 )  # fmt: skip
 
@@ -52,10 +57,15 @@ def define_flags(
   """
   values.text(
     "dataset", dataset,
-    f"Examples to teach from: {', '.join(DATASETS)}, or FILE.npz with x [n, ...] and y ([n] class ids or numbers, "
-    "[n, K] label vectors), and optionally x_test and y_test, target and init (each one flat array, or one array per "
-    "leaf of the parameters under target/LEAF).",
+    f"Examples to teach from: {', '.join(DATASETS)}; a set that comes with scikit-learn: {', '.join(SKLEARN_SETS)}; a "
+    "table, FILE.csv or FILE.parquet, with a row for each example; or FILE.npz with x [n, ...] and y ([n] class ids, "
+    "names of classes or numbers, [n, K] label vectors), and optionally x_test and y_test, classes (their names by "
+    "id), target and init (each one flat array, or one array per leaf of the parameters under target/LEAF).",
   )  # fmt: skip
+  values.text("label", None, "Table: the column of labels: class ids, names of classes, or numbers. Default: the last.")
+  values.several("columns", None, "Table: the columns of inputs, which hold numbers. Default: all others.")
+  values.real("test_share", 0.2, "Table or scikit-learn's set: the share of examples held out for testing.")
+  values.switch("scale_inputs", True, "Table or scikit-learn's set: give each input mean 0 and standard deviation 1.")
   values.text("mnist_folder", None, "Folder with the four original files of MNIST, in place of the included subset.")
   values.several("digits", ["3", "5"], "MNIST: the digits to classify.")
   values.whole(
@@ -112,7 +122,9 @@ class Given(NamedTuple):
 
   def title(self, values: Flags) -> str:
     """Return the title of tables and pictures."""
-    return f"{pathlib.Path(values.dataset).name}, {self.learner_name}, learning rate {self.learning_rate:g}"
+    names = self.dataset.train.classes
+    classes = "" if names is None else f", classes {shorten(names)}"
+    return f"{pathlib.Path(values.dataset).name}{classes}, {self.learner_name}, learning rate {self.learning_rate:g}"
 
 
 def read(
@@ -161,7 +173,10 @@ def settings_of(values: Flags) -> list[dict[str, float | None]]:
 
 def find_idle(values: Flags, given: Given) -> list[str]:
   """Return the flags of this module that have no effect, given the others."""
+  is_table = values.dataset.endswith(TABLES)
   needed = {
+    ("label", "columns"): is_table,
+    ("test_share", "scale_inputs"): is_table or values.dataset in SKLEARN_SETS,
     ("mnist_folder", "digits", "num_features", "feature_scale", "per_digit"): values.dataset == "mnist",
     ("bias", "momentum", "nesterov"): ":" not in given.learner_name,
     ("hidden", "activation"): given.learner_name == "mlp",
@@ -196,11 +211,47 @@ def _load(values: Flags) -> last.Dataset:
     )
   if name in DATASETS:
     return getattr(last.data, name)(values.seed)
-  if not name.endswith(".npz"):
-    raise ValueError(f"--dataset={name} is not known: use one of {', '.join(DATASETS)}, or a file, FILE.npz")
+  if name in SKLEARN_SETS:
+    return _prepare(values, _load_from_sklearn(name))
+  if not name.endswith((".npz", *TABLES)):
+    known = ", ".join((*DATASETS, *SKLEARN_SETS))
+    raise ValueError(
+      f"--dataset={name} is not known: use one of {known}, or a file, FILE.npz, FILE.csv or FILE.parquet"
+    )
   if not pathlib.Path(name).is_file():
     raise FileNotFoundError(f"--dataset={name}: there is no such file")
-  return last.data.load_npz(name)
+  return last.data.load_npz(name) if name.endswith(".npz") else _prepare(values, _load_table(values))
+
+
+def _load_from_sklearn(name: str) -> last.Pool:
+  with naming("dataset", name):
+    try:
+      import sklearn.datasets
+    except ModuleNotFoundError as error:
+      raise ValueError("this set comes with scikit-learn: pip install scikit-learn") from error
+    return last.Pool.from_bunch(getattr(sklearn.datasets, f"load_{name}")())
+
+
+def _load_table(values: Flags) -> last.Pool:
+  path = values.dataset
+  if path.endswith(".csv"):
+    return last.data.load_csv(path, label=values.label, features=values.columns)
+  with naming("dataset", path):
+    try:
+      import pandas
+
+      frame = pandas.read_parquet(path)
+    except ImportError as error:  # Of pandas, or of what it reads parquet files with.
+      raise ValueError("parquet files need pandas and pyarrow: pip install pandas pyarrow") from error
+    label = list(frame.columns)[-1] if values.label is None else values.label
+    return last.Pool.from_frame(frame, label=label, features=values.columns)
+
+
+def _prepare(values: Flags, pool: last.Pool) -> last.Dataset:
+  """Return the examples with a test part and inputs of equal scale, as the flags say."""
+  checks.check_between("--test_share", values.test_share, 0.0, 0.9)
+  dataset = last.data.split(pool, values.test_share, values.seed) if values.test_share else last.Dataset(pool)
+  return last.data.standardize(dataset) if values.scale_inputs else dataset
 
 
 def _read_settings(values: Flags, momentum: float | None) -> dict[str, Any]:

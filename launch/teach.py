@@ -12,8 +12,12 @@
 
   python -m launch.teach --dataset=mine.npz --learner=my_module:make_learner --learning_rate=0.01 --lessons
       Your own data and model, and the curriculum in lessons.npz. mine.npz holds x and y, and may hold x_test, y_test,
-      target and init. make_learner is called with those of num_features, num_outputs, learning_rate and weight_decay
-      that it takes as keywords, and returns a learner, as last_jax.learners.from_apply makes them.
+      classes, target and init. make_learner is called with those of num_features, num_outputs, learning_rate and
+      weight_decay that it takes as keywords, and returns a learner, as last_jax.learners.from_apply makes them.
+
+  python -m launch.teach --dataset=plants.csv --label=species --columns=length,width
+      A table with a row for each example, in a csv or parquet file. A part of it is held out for testing, and columns
+      are standardized. So are the sets that come with scikit-learn: --dataset=iris.
 
   python -m launch.teach --teacher=sgd,imt,policy --policy=runs/train_teacher --dataset=mnist --learner=softmax \\
       --nobias --learning_rate=5e-4 --start_near=0.05
@@ -50,7 +54,8 @@ from jax.sharding import Mesh
 import last_jax as last
 from last_jax import devices, loop, teaching, tools
 from last_jax.io import save_npz
-from last_jax.tools.chunks import Timed, chunk_length
+from last_jax.tools.chunks import Timed
+from last_jax.watching import chunk_length
 
 from . import command, flags, methods, output, problem, sweep
 from .folder import Folder, make_config
@@ -62,8 +67,8 @@ FILES = ("config.json", "curves.npz", "summary.json", "curves.png", "time.png", 
 _MAX_PARAMETERS = 500  # For which the unreachable distance is computed: its cost grows with their number cubed.
 _RATES = (
   f"Default: {', '.join(f'{rate:g} for {name}' for name, rate in problem.LEARNING_RATES.items())}, "
-  f"{problem.FILE_LEARNING_RATE:g} for a file, at which methods separate within the default number of steps. The paper "
-  "has 1e-4 for half moons and gaussian, 1e-3 for regression and MNIST, and many more steps."
+  f"{problem.FILE_LEARNING_RATE:g} for files and sets of scikit-learn, at which methods separate within the default "
+  "number of steps. The paper has 1e-4 for half moons and gaussian, 1e-3 for regression and MNIST, and many more steps."
 )
 
 
@@ -297,7 +302,7 @@ def _write(out: pathlib.Path, setup: Setup, taught: dict[str, Taught], console: 
     last.save(out / "lessons.npz", lessons)
   precision = f"float{8 * setup.problem.pool.x.dtype.itemsize}"
   output.draw(out, setup.title, list(taught.values()), setup.target_facts, precision)
-  summary = output.summarize(setup.title, taught, setup.target_facts, interrupted)
+  summary = output.summarize(setup.title, taught, setup.target_facts, interrupted, setup.problem.pool.classes)
   tools.write_json(out / "summary.json", summary)
   console.print(output.make_table(summary))
   for note in output.make_notes(summary):

@@ -9,12 +9,11 @@ import last_jax as last
 
 ROOT = pathlib.Path(last.__file__).parent
 ORDER = [
-  "identity", "remade", "affine", "kernels", "pool", "base", "io", "models", "checks", "compiler", "devices",
-  "margin", "losses", "optimizers", "learner", "modules", "learners", "simplices", "constraints", "distances",
-  "quadratic", "free", "projected", "sparse", "linear", "problem", "targets", "scalar_map", "solvers", "synthesis",
-  "advice", "fitting", "proposals", "teachers", "loop",
-  "teaching", "stacking", "sweeping", "training", "theory", "data", "facts", "curriculum", "tools", "reproduction",
-  "launch",
+  "identity", "remade", "affine", "kernels", "frames", "pool", "summaries", "base", "io", "models", "checks",
+  "compiler", "devices", "margin", "losses", "optimizers", "learner", "modules", "learners", "simplices", "constraints",
+  "distances", "quadratic", "free", "projected", "sparse", "linear", "problem", "targets", "scalar_map", "solvers",
+  "synthesis", "advice", "fitting", "proposals", "teachers", "loop", "watching", "teaching", "stacking", "sweeping",
+  "training", "theory", "data", "facts", "curriculum", "tools", "reproduction", "launch",
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Datasets in npz files."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -9,8 +9,8 @@ import numpy as np
 from last_jax.base import Dataset, Pool
 from last_jax.io import read_arrays
 
-_ALLOWED = "x, y, x_test, y_test, target, target/<leaf path>, init, init/<leaf path>"
-_POOL_KEYS = ("x", "y", "x_test", "y_test")
+_ALLOWED = "x, y, x_test, y_test, target, target/<leaf path>, init, init/<leaf path>, classes"
+_POOL_KEYS = ("x", "y", "x_test", "y_test", "classes")
 _PARAMS_KEYS = ("target", "init")
 
 # Parameters in a file: flat `[p]`, or one array per leaf path.
@@ -20,10 +20,10 @@ FileParams = np.ndarray | Mapping[str, np.ndarray]
 def load_npz(path: str | os.PathLike[str]) -> Dataset:
   """Read a dataset from an npz file.
 
-  The file holds `x [n, ...]` and `y` (`[n]` class ids or real targets, or `[n, K]` label vectors), and may hold
-  `x_test` and `y_test`, a `target` and an `init` (initial parameters). Each of the last two is either one flat array
-  `[p]`, or one array per leaf of the learner's parameters, named by its path `target/weights`, `target/layer_0/bias`:
-  `jax.tree_util.keystr(path, simple=True, separator="/")`.
+  The file holds `x [n, ...]` and `y` (`[n]` class ids, names of classes or real targets, or `[n, K]` label vectors),
+  and may hold `x_test` and `y_test`, `classes` (names by id), a `target` and an `init` (initial parameters). Each of
+  the last two is either one flat array `[p]`, or one array per leaf of the learner's parameters, named by its path
+  `target/weights`, `target/layer_0/bias`: `jax.tree_util.keystr(path, simple=True, separator="/")`.
 
   Args:
     path: the file.
@@ -38,8 +38,8 @@ def load_npz(path: str | os.PathLike[str]) -> Dataset:
   """
   arrays = read_arrays(path)
   _check_keys(path, arrays)
-  train = _pool(path, arrays, "x", "y")
-  test = _pool(path, arrays, "x_test", "y_test") if "x_test" in arrays else None
+  train = _pool(path, arrays, "x", "y", _classes(path, arrays))
+  test = _pool(path, arrays, "x_test", "y_test", train.classes) if "x_test" in arrays else None
   if test is not None:
     _check_alike(path, arrays)
   return Dataset(train, test, _params(path, arrays, "target"), _params(path, arrays, "init"))
@@ -62,12 +62,29 @@ def _check_keys(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) 
     raise ValueError(f"{path} must hold both x_test and y_test or neither, but lacks {lacking}")
 
 
-def _pool(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], x_key: str, y_key: str) -> Pool:
+def _classes(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> list[str] | None:
+  if "classes" not in arrays:
+    return None
+  names = arrays["classes"]
+  if names.dtype.kind != "U" or names.ndim != 1:
+    raise TypeError(
+      f"{path}: classes must be names of classes, [C] strings, but they are {names.dtype}{list(names.shape)}"
+    )
+  return names.tolist()
+
+
+def _pool(
+  path: str | os.PathLike[str],
+  arrays: Mapping[str, np.ndarray],
+  x_key: str,
+  y_key: str,
+  classes: Sequence[str] | None,
+) -> Pool:
   """Make a pool; errors name the file and the keys."""
   for key in (x_key, y_key):
     _check_range(path, key, arrays[key])
   try:
-    return Pool(arrays[x_key], arrays[y_key])
+    return Pool(arrays[x_key], arrays[y_key], classes=classes)
   except TypeError as error:
     raise TypeError(f"{path}: {x_key} and {y_key}: {error}") from error
   except ValueError as error:

@@ -62,13 +62,15 @@ def mnist(
 
   class_of = np.zeros(len(ALL_DIGITS), np.int32)
   class_of[list(digits)] = np.arange(len(digits))
+  names = [str(digit) for digit in digits]
 
   def pool(source: DigitImages) -> Pool:
     pixels = _unit_pixels(source.images)
     pixels = 2 * pixels - 1 if centred else pixels
     if num_features is None:
-      return Pool(pixels[..., None], class_of[source.digits])
-    return Pool(random_features(pixels, num_features, feature_scale, feature_seed), class_of[source.digits])
+      return Pool(pixels[..., None], class_of[source.digits], classes=names)
+    features = random_features(pixels, num_features, feature_scale, feature_seed)
+    return Pool(features, class_of[source.digits], classes=names)
 
   return Dataset(pool(train), pool(test))
 

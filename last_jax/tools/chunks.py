@@ -31,17 +31,3 @@ class Timed:
     results, seconds = self._programs[key].run(*arguments)
     self.run_seconds += seconds
     return results
-
-
-def chunk_length(steps: int, record_every: int) -> int:
-  """Return a number of steps to take at a time: whole records and, if possible, a divisor of all of them.
-
-  There are then at most about 100 chunks: long compared with a call, short for a person at the terminal. Chunks of
-  equal length share a program.
-  """
-  records = max(1, steps // record_every)
-  about = min(100, max(20, steps // 1000))
-  few, many = max(1, records // (2 * about)), max(1, records // (about // 4))
-  fitting = [size for size in range(few, many + 1) if records % size == 0]
-  size = min(fitting, key=lambda size: abs(records // size - about)) if fitting else -(-records // about)
-  return min(steps, size * record_every)

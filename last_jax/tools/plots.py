@@ -23,13 +23,15 @@ _HANDLE, _LETTER = 1.1, 0.085  # of a line in the legend and its margins, and of
 _LEVEL_LETTERS = 10  # Per line of a level's name, which stands in the right margin.
 
 
-def plot_charts(
-  path: FilePath, charts: Sequence[Chart], *, title: str = "", who: str = "seeds", axis: str | None = None
-) -> None:
-  """Draw charts side by side into a PNG file: means with 95 % confidence bands.
+def plot_charts(path: FilePath, charts: Sequence[Chart], **settings: Any) -> None:
+  """Draw charts into a PNG file, which is written or replaced whole; settings as in `draw_charts`."""
+  write_png(path, draw_charts(charts, **settings))
+
+
+def draw_charts(charts: Sequence[Chart], *, title: str = "", who: str = "seeds", axis: str | None = None) -> Any:
+  """Return a matplotlib figure with charts side by side: means with 95 % confidence bands.
 
   Args:
-    path: The file to write, or to replace, whole.
     charts: At least one. A level is drawn if a curve comes near it.
     title: The first line of the figure; the second says what lines and bands are.
     who: The noun for what means are over.
@@ -55,11 +57,12 @@ def plot_charts(
   for place in places:
     handles, labels = place.get_legend_handles_labels()
     entries |= dict(zip(labels, handles, strict=True))
-  # Below the panels, where it covers nothing.
-  figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, frameon=False, handlelength=4.2)
-  band = f"mean over {who} with 95 % confidence band"
-  figure.suptitle(f"{title}\n({band})" if title else band, fontsize=11)
-  write_png(path, figure)
+  if entries:  # Below the panels, where it covers nothing. A single line may have no name.
+    figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, frameon=False, handlelength=4.2)
+  several = any(len(line.values) > 1 for chart in charts for line in chart.lines)
+  band = f"mean over {who} with 95 % confidence band" if several else ""
+  figure.suptitle(f"{title}\n({band})" if title and band else title or band, fontsize=11)
+  return figure
 
 
 def _draw_chart(axis: Any, chart: Chart, x_label: str) -> None:

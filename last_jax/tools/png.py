@@ -1,5 +1,6 @@
 """PNG files by matplotlib, without a display and without its global state."""
 
+import io
 from typing import Any
 
 from last_jax.io import replaced
@@ -14,6 +15,13 @@ def make_figure(width: float, height: float) -> Any:
   figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
   FigureCanvasAgg(figure)
   return figure
+
+
+def as_png(figure: Any) -> bytes:
+  """Return the content of the figure's PNG file."""
+  stream = io.BytesIO()
+  figure.savefig(stream, format="png")
+  return stream.getvalue()
 
 
 def write_png(path: FilePath, figure: Any) -> None:

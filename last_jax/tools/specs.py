@@ -41,7 +41,7 @@ def default_learner(pool: Pool) -> str:
     raise ValueError("y holds label vectors, which are of classes (softmax, mlp) or of numbers (least_squares)")
   if np.issubdtype(pool.y.dtype, np.floating):
     return "least_squares"
-  return "logistic" if int(np.max(pool.y)) < 2 else "softmax"
+  return "logistic" if _count_classes(pool) <= 2 else "softmax"
 
 
 def count_outputs(dataset: Dataset) -> int:
@@ -52,7 +52,11 @@ def count_outputs(dataset: Dataset) -> int:
   if np.issubdtype(y.dtype, np.floating):
     return 1
   pools = [dataset.train] if dataset.test is None else [dataset.train, dataset.test]
-  return max(2, 1 + max(int(np.max(pool.y)) for pool in pools))
+  return max(2, *map(_count_classes, pools))
+
+
+def _count_classes(pool: Pool) -> int:
+  return 1 + int(np.max(pool.y)) if pool.classes is None else len(pool.classes)
 
 
 def learner(

@@ -16,7 +16,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
-from last_jax import checks, devices, distances, loop, teaching
+from last_jax import checks, devices, distances, loop, teaching, watching
 from last_jax.base import STATIC, Array, Key, Params, Pool, Records, State, Student, Teacher, as_pure_function
 from last_jax.learners import Learner, check_learns_from
 from last_jax.problem import Problem
@@ -226,7 +226,10 @@ def make_trainer(
 def train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
   """Train from the first episode to the last; compiled once per architecture, horizon and number of students."""
   checks.check_count("episodes", episodes)
-  return run(*devices.copy_to_all((trainer, teaching.as_key(key)), trainer.mesh), episodes=episodes)
+  trainer, key = devices.copy_to_all((trainer, teaching.as_key(key)), trainer.mesh)
+  if watching.is_on(trainer, key):
+    return _train_in_chunks(trainer, key, episodes)
+  return run(trainer, key, episodes=episodes)
 
 
 def _train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
@@ -242,6 +245,27 @@ def _train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
 
 
 run = jax.jit(_train, static_argnames="episodes")
+_init = jax.jit(Trainer.init)
+_advance = jax.jit(Trainer.advance, static_argnames="episodes")
+
+
+def _train_in_chunks(trainer: Trainer, key: Key, episodes: int) -> tuple[Policy, Log]:
+  """Train as `run` does, in several calls, and show progress between them."""
+  every = min(trainer.method.evaluate_every or max(2, watching.chunk_length(episodes, 1)), episodes)
+  watch, state, logs = watching.current(), _init(trainer, key), []
+  with watch.line(episodes, "episodes") as line:
+    for before in range(0, episodes, every):
+      after = min(before + every, episodes)
+      state, log = jax.block_until_ready(_advance(trainer, state, episodes=after - before))
+      logs.append(log)
+      line.update(after)
+      watch.hand_over({"step": jnp.arange(before + 1, after), **_rows(log, slice(-1))}, 0)
+      watch.hand_over({"step": jnp.full(1, after), **_rows(log, slice(-1, None)), "score": log.score}, 0)
+  return state.best, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *logs)
+
+
+def _rows(log: Log, rows: slice) -> dict[str, Any]:
+  return {name: None if leaf is None else leaf[rows] for name, leaf in log._asdict().items() if name != "score"}
 
 
 def teach_episode(

@@ -52,6 +52,25 @@ def whole(tmp_path_factory):
   return path, path.read_bytes(), data.load_npz(path)
 
 
+class TestClasses:
+  def test_names_as_labels_and_beside_ids(self, tmp_path):
+    data.save_npz(tmp_path / "a.npz", x=X, y=np.array(["b", "a", "c"] * 2), x_test=X[:2], y_test=np.array(["c", "b"]))
+    dataset = data.load_npz(tmp_path / "a.npz")
+    np.testing.assert_array_equal(dataset.train.y, [1, 0, 2] * 2)
+    np.testing.assert_array_equal(dataset.test.y, [2, 1])
+    assert dataset.train.classes == dataset.test.classes == ("a", "b", "c")
+    data.save_npz(tmp_path / "b.npz", x=X, y=Y, classes=np.array(["no", "yes"]))
+    assert data.load_npz(tmp_path / "b.npz").train.classes == ("no", "yes")
+
+  def test_names_that_do_not_fit(self, tmp_path):
+    data.save_npz(tmp_path / "a.npz", x=X, y=Y, classes=np.array(["no"]))
+    with pytest.raises(ValueError, match=r"a\.npz: x and y: classes holds 1 names"):
+      data.load_npz(tmp_path / "a.npz")
+    data.save_npz(tmp_path / "a.npz", x=X, y=Y, classes=np.arange(2))
+    with pytest.raises(TypeError, match=r"a\.npz: classes must be names"):
+      data.load_npz(tmp_path / "a.npz")
+
+
 class TestRoundTrip:
   def test_the_least_a_file_can_hold(self, tmp_path):
     data.save_npz(tmp_path / "d.npz", x=X, y=Y)

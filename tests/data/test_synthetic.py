@@ -213,6 +213,8 @@ print(*{str(pool.x.dtype) for each in sets for pool in each[:2]}, data.regressio
 
 
 def test_only_the_promised_names_are_public():
-  promised = "gaussian half_moons load_npz mnist mnist_images random_features regression save_npz"
+  promised = (
+    "gaussian half_moons load_csv load_npz mnist mnist_images random_features regression save_npz split standardize"
+  )
   assert sorted(data.__all__) == promised.split()
   assert all(callable(getattr(data, name)) for name in data.__all__)

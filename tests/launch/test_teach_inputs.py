@@ -1,5 +1,6 @@
 """Inputs of `launch.teach`: users' own data and models, and errors in one line that names the flag."""
 
+import io
 import json
 import os
 import sys
@@ -125,11 +126,106 @@ class TestOwnDataAndModels:
     assert "acc." not in output
 
 
+TABLE = "length,width,petals,species\n" + "".join(
+  f"{5 + 0.1 * i},{3000 + 100 * (i % 5)},{i},{('setosa', 'virginica', 'new')[i % 3]}\n" for i in range(30)
+)
+
+
+class TestTables:
+  def test_csv(self, tmp_path):
+    (tmp_path / "plants.csv").write_text(TABLE)
+    flags = (f"--dataset={tmp_path / 'plants.csv'}", "--teacher=sgd", "--students=2", "--steps=3", "--lessons")
+    assert run(tmp_path / "out", *flags, "--columns=length,width") == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["classes"] == ["new", "setosa", "virginica"]
+    assert summary["title"].startswith("plants.csv, classes new, setosa, virginica, softmax, ")
+    assert summary["methods"]["sgd"]["diverged"] == 0
+    curves = read_arrays(tmp_path / "out" / "curves.npz")
+    assert set(np.unique(curves["sgd/accuracy"] * 6).round(4)) <= set(range(7))  # A fifth of 30 examples is held out.
+    curriculum = last.load(tmp_path / "out" / "lessons.npz")
+    assert curriculum.facts["pool"]["classes"] == ["new", "setosa", "virginica"]
+    assert curriculum.lessons["sgd"].label.shape == (2, 3, 1, 3)
+
+  @pytest.mark.slow
+  def test_as_it_is(self, tmp_path):
+    (tmp_path / "plants.csv").write_text(TABLE)
+    flags = ("--noscale_inputs", "--test_share=0", "--label=petals", "--columns=length", "--learner=least_squares")
+    some = (f"--dataset={tmp_path / 'plants.csv'}", "--teacher=sgd", "--students=2", "--steps=3", "--init_scale=0")
+    assert run(tmp_path / "out", *some, *flags) == 0
+    curves = read_arrays(tmp_path / "out" / "curves.npz")
+    assert "sgd/accuracy" not in curves
+    np.testing.assert_allclose(curves["sgd/objective"][:, 0], np.mean(np.arange(30.0) ** 2) / 2, rtol=1e-5)
+
+  @pytest.mark.slow
+  def test_parquet(self, tmp_path, monkeypatch, capsys):
+    pandas = pytest.importorskip("pandas")
+    frame, path = pandas.read_csv(io.StringIO(TABLE)), tmp_path / "plants.parquet"
+    path.write_bytes(b"")
+    monkeypatch.setattr(pandas, "read_parquet", {str(path): frame}.get)
+    flags = (f"--dataset={path}", "--teacher=sgd", "--students=2", "--steps=3")
+    assert run(tmp_path / "out", *flags) == 0
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["classes"] == ["new", "setosa", "virginica"]
+    assert run(tmp_path / "out", *flags, "--label=petals") == 2
+    assert f"--dataset={path}: column 'species' must hold numbers" in capsys.readouterr().err
+
+    def fail(path):
+      raise ImportError("no engine")
+
+    monkeypatch.setattr(pandas, "read_parquet", fail)
+    assert run(tmp_path / "out", *flags) == 2
+    assert "pip install pandas pyarrow" in capsys.readouterr().err
+
+  @pytest.mark.parametrize(
+    ("name", "learner", "classes"),
+    [
+      ("iris", "softmax", 3),
+      ("wine", "softmax", 3),
+      ("digits", "softmax", 10),
+      ("breast_cancer", "logistic", 2),
+      ("diabetes", "least_squares", None),
+    ],
+  )
+  @pytest.mark.slow
+  def test_sets_of_scikit_learn(self, tmp_path, name, learner, classes):
+    pytest.importorskip("sklearn")
+    assert run(tmp_path, f"--dataset={name}", "--teacher=sgd", "--students=2", "--steps=200") == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert f", {learner}, " in summary["title"]
+    assert (summary["classes"] and len(summary["classes"])) == classes
+    assert summary["methods"]["sgd"]["diverged"] == 0
+    curves = read_arrays(tmp_path / "curves.npz")
+    assert (curves["sgd/objective"][:, -1] < curves["sgd/objective"][:, 0]).all()
+    assert ("sgd/accuracy" in curves) == (classes is not None)
+
+  def test_without_scikit_learn(self, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    assert run(tmp_path, "--dataset=iris") == 2
+    assert capsys.readouterr().err == (
+      "error: --dataset=iris: this set comes with scikit-learn: pip install scikit-learn\n"
+    )
+
+  def test_errors_name_the_file_and_the_column(self, tmp_path, capsys):
+    (tmp_path / "plants.csv").write_text(TABLE)
+    dataset = f"--dataset={tmp_path / 'plants.csv'}"
+    for flag, message in (
+      ("--label=kind", "label: there is no column 'kind', only length, width, petals, species"),
+      ("--label=petals", "column 'species' must hold numbers, but it holds 'setosa'"),
+      ("--columns=size", "features: there is no column 'size'"),
+    ):
+      assert run(tmp_path / "out", dataset, flag) == 2
+      error = capsys.readouterr().err
+      assert error.startswith("error: ")
+      assert f"plants.csv: {message}" in error
+
+
 BAD = [
   (["--teacher=sgd,nobody"], ["--teacher='nobody'", "sgd", "mixed"]),
   (["--teacher="], ["--teacher is empty"]),
   (["--dataset=full_moons"], ["--dataset=full_moons", "half_moons"]),
   (["--dataset=absent.npz"], ["--dataset=absent.npz", "no such file"]),
+  (["--dataset=absent.csv"], ["--dataset=absent.csv", "no such file"]),
+  (["--dataset=iris", "--test_share=1"], ["--test_share", "between 0 and 0.9"]),
   (["--learner=forest"], ["--learner=forest", "logistic", "module:function"]),
   (["--constraint=sphere"], ["--constraint=sphere", "simplex"]),
   (["--constraint=magnitude"], ["--constraint=magnitude", "RADIUS"]),

@@ -9,7 +9,8 @@ import pytest
 
 import last_jax as last
 from last_jax import data
-from last_jax.tools.chunks import Timed, chunk_length
+from last_jax.tools.chunks import Timed
+from last_jax.watching import chunk_length
 
 
 def test_a_program_is_compiled_once_for_each_static_value():

@@ -50,6 +50,22 @@ def advance(trainer, state, *pieces):
   return state, logs
 
 
+@pytest.mark.parametrize(("method", "evaluate_every"), [("unroll", 0), ("reinforce", 3)])
+def test_with_progress_it_is_the_same(task, capsys, method, evaluate_every):
+  trainer, calls = make(method, task, evaluate_every=evaluate_every), []
+  policy, log = training.trainer.train(trainer, KEY, episodes=8)
+  with last.progress(lambda episode, metrics: calls.append((episode, metrics))):
+    watched = training.trainer.train(trainer, KEY, episodes=8)
+  jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6), watched, (policy, log))
+  assert [episode for episode, _ in calls] == list(range(1, 9))
+  np.testing.assert_allclose([metrics["loss"] for _, metrics in calls], log.loss, rtol=1e-4)
+  scored = [(episode, metrics["score"]) for episode, metrics in calls if "score" in metrics]
+  assert [episode for episode, _ in scored] == ([3, 6, 8] if evaluate_every else [])
+  if evaluate_every:
+    np.testing.assert_allclose([score for _, score in scored], log.score, rtol=1e-4)
+  assert capsys.readouterr().err.split("\r")[-1].startswith("100 %  8 episodes in 0:")
+
+
 def assert_same(one, other):
   def compare(a, b):
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
