@@ -4,7 +4,20 @@ A teacher steers a learner to target parameters by choosing, each iteration, the
 `teach`; the heart is `synthesize_labels`; `init`, `step` and `run` are the same machine in pieces.
 """
 
-from last_jax import constraints, data, devices, kernels, learners, losses, solvers, targets, teachers, theory, training
+from last_jax import (
+  constraints,
+  data,
+  devices,
+  distilling,
+  kernels,
+  learners,
+  losses,
+  solvers,
+  targets,
+  teachers,
+  theory,
+  training,
+)
 from last_jax.advice import Reach, reach
 from last_jax.base import (
   Certificate,
@@ -20,6 +33,7 @@ from last_jax.base import (
   Teacher,
   View,
 )
+from last_jax.distilling import distill_labels
 from last_jax.fitting import fit_target, unreachable_distance, unreachable_part
 from last_jax.io import load, save
 from last_jax.kernels import squared_gradient_norms, tangent_kernel, tangent_product, tangent_roads
@@ -50,6 +64,8 @@ __all__ = [
   "constraints",
   "data",
   "devices",
+  "distill_labels",
+  "distilling",
   "fit_target",
   "init",
   "kernels",

@@ -13,7 +13,7 @@ ORDER = [
   "margin", "losses", "optimizers", "learner", "modules", "learners", "simplices", "constraints", "distances",
   "quadratic", "free", "projected", "sparse", "linear", "problem", "targets", "scalar_map", "solvers", "synthesis",
   "advice", "fitting", "proposals",
-  "teachers", "loop", "teaching", "training", "theory", "data", "tools", "reproduction", "launch",
+  "teachers", "loop", "teaching", "training", "distilling", "theory", "data", "tools", "reproduction", "launch",
 ]  # fmt: skip
 
 
