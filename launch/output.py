@@ -78,11 +78,11 @@ def _summarize_method(result: Taught) -> dict[str, Any]:
   if certificate is not None:
     summary |= {"labels": certificate.road, "exact": certificate.exact}
   for metric, values in result.metrics.items():
-    summary[metric] = _interval(values[:, -1])
+    summary[metric] = interval(values[:, -1])
   if result.hitting_time is not None:
     reached = result.hitting_time[result.hitting_time >= 0]
     summary["hitting_time"] = {"reached": len(reached), "of": students}
-    summary["hitting_time"] |= _interval(reached) if len(reached) else {"mean": None, "half_width": None}
+    summary["hitting_time"] |= interval(reached) if len(reached) else {"mean": None, "half_width": None}
   lost = sum(~np.isfinite(values[:, -1]) for values in result.metrics.values())
   return summary | {
     "diverged": int(np.count_nonzero(lost)),
@@ -92,8 +92,9 @@ def _summarize_method(result: Taught) -> dict[str, Any]:
   }
 
 
-def _interval(values: np.ndarray) -> dict[str, float]:
-  mean, half_width = tools.mean_interval(values)
+def interval(values: np.ndarray) -> dict[str, float]:
+  """Return mean and half-width as a dict."""
+  mean, half_width = tools.meaninterval(values)
   return {"mean": float(mean), "half_width": float(half_width)}
 
 

@@ -26,8 +26,8 @@ class DistillLog(NamedTuple):
 
   Attributes:
     objective: road "loop": before each update, the mean over its students of ||w - w*||^2 or of the loss on its
-      validation examples, `[updates]`. Else `[2]`: the same as the linear model, or the sum over the trajectory, has it,
-      of the ground truth and of the labels.
+      validation examples, `[updates]`. Else `[2]`, of the ground truth and of the labels: the same as the linear model
+      has it, or the sum over the trajectory.
     certificate: how well the label problem was solved; None for "loop".
     state: from which "loop" resumes; None else.
   """
@@ -64,8 +64,8 @@ def distill_labels(
   Students start at random, take `steps` steps of the learner on `(x, labels)`, and should end near to `target`, or with
   a low loss on `validation`, on average. Three roads:
 
-  - "loop": Adam on the labels, with gradients of whole runs of the package's own `run`. Any learner, loss and optimizer,
-    any convex set; slow, and resumable.
+  - "loop": Adam on the labels, with gradients of whole runs of the package's own `run`. Any learner, loss and
+    optimizer, any convex set; slow, and resumable.
   - "solved": students are taken to be linear around their starts, through their tangent kernel, and their loss to be
     its expansion to second order there; the labels are then one linear or constrained solve, to rounding. Exact for
     linear learners with squared error. For softmax it is a regression of labels that are centred over the classes.
@@ -169,8 +169,9 @@ def _solve(
 ) -> tuple[DistillLog, Array]:  # fmt: skip
   """Return the log and the labels `[n, K]` of the roads that solve one quadratic."""
   if road == "trajectory":
-    before, after = (jax.tree.map(lambda leaf: leaf[cut], target.params) for cut in (slice(None, -1), slice(1, None)))
-    labels, log, growth = _solve_mean(learner, x, truth, before, Goal(after, None, None), constraint, steps=1, many=True)
+    before = jax.tree.map(lambda leaf: leaf[:-1], target.params)
+    after = Goal(jax.tree.map(lambda leaf: leaf[1:], target.params), None, None)
+    labels, log, _ = _solve_mean(learner, x, truth, before, after, constraint, steps=1, many=True)
     return log._replace(objective=training.steps * log.objective), labels
   starts = jax.vmap(init_fn)(jax.random.split(key, students))
   labels, log, growth = _solve_mean(learner, x, truth, starts, goal, constraint, steps=training.steps, many=False)
@@ -184,9 +185,20 @@ def _solve(
 
 @functools.partial(jax.jit, static_argnames=("steps", "many"))
 def _solve_mean(
-  learner: Learner, x: Array, truth: Array, starts: Params, goal: Goal, constraint: Constraint, *, steps: int, many: bool
+  learner: Learner,
+  x: Array,
+  truth: Array,
+  starts: Params,
+  goal: Goal,
+  constraint: Constraint,
+  *,
+  steps: int,
+  many: bool,
 ) -> tuple[Array, DistillLog, Array]:
-  """Return the labels that are best on average over starts with a leading axis, each with its own target if `many`."""
+  """Return the labels that are best on average over starts with a leading axis, the log, and the linear growth.
+
+  With `many`, each start has a target of its own.
+  """
 
   def expand(pair: tuple[Params, Any]) -> linearized.Model:
     start, own = pair

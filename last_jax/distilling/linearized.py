@@ -1,13 +1,14 @@
 """What fixed labels do to a student that is linear around its start: a quadratic in the labels, in closed form.
 
-Around the start w0 the outputs are linear in the parameters, z = z0 + J v with v = w - w0, and the loss is its expansion
-to second order in the outputs, u = u0(y) + H J v with u0(y) affine in the label. A step of SGD on all n examples is then
+Around the start w0 the outputs are linear in the parameters, z = z0 + J v with v = w - w0, and the loss is its
+expansion to second order in the outputs, u = u0(y) + H J v with u0(y) affine in the label. A step of SGD on all n
+examples is then
 
     v+ = v - (eta / n) J^T (u0(y) + H J v) - eta lambda D (w0 + v)          D: the leaves that decay
 
-and never leaves the span of J^T and D w0. In the coordinates of that span, s, it is s+ = M s + E u0(y) + g with matrices
-of inner products only, the tangent kernel: T steps are s = (1 + M + ... + M^(T-1)) (E u0(y) + g), affine in the labels,
-and both goals, ||w - w*||^2 and the loss's expansion on validation examples, are quadratics in s.
+and never leaves the span of J^T and D w0. In the coordinates of that span, s, it is s+ = M s + E u0(y) + g with
+matrices of inner products only, the tangent kernel: T steps are s = (1 + M + ... + M^(T-1)) (E u0(y) + g), affine in
+the labels, and both goals, ||w - w*||^2 and the loss's expansion on validation examples, are quadratics in s.
 
 For linear learners with squared error nothing is approximated. For one step from any start, neither: the sum of
 one-step errors along a trajectory is the sum of such quadratics. For softmax, H = (1'y) (diag p - p p') makes this a
@@ -117,10 +118,11 @@ def to_loss(
   return _compose(truth, first, moves, 0.5 * gram, 0.5 * slope, value, growth)
 
 
-def _follow(
-  learner: Learner, start: Params, x: Array, truth: Array, steps: int
-) -> tuple[_Span, Array, Array, Array]:
-  """Return the span, where the ground truth leads in it, `[size]`, how labels change that, `[size, n K]`, the growth."""
+def _follow(learner: Learner, start: Params, x: Array, truth: Array, steps: int) -> tuple[_Span, Array, Array, Array]:
+  """Return the span, where the ground truth leads in it, `[size]`, how labels change that, `[size, n K]`, the growth.
+
+  The growth is as in `Model`.
+  """
   assert isinstance(learner.optimizer, Sgd), "checked before"
   start = models.wide(start)
   span, shrink = _make_span(learner, start)
@@ -197,9 +199,7 @@ def _growth(matrix: Array) -> Array:
   return jax.lax.fori_loop(0, _GROWTH_STEPS, multiply, start)[1]
 
 
-def _compose(
-  truth: Array, first: Array, moves: Array, gram: Array, slope: Array, value: Array, growth: Array
-) -> Model:
+def _compose(truth: Array, first: Array, moves: Array, gram: Array, slope: Array, value: Array, growth: Array) -> Model:
   """Return value + 2 slope' s + s' gram s over the labels, for s = first + moves (y - truth)."""
   bent = gram @ moves
   matrix = moves.T @ bent

@@ -61,7 +61,9 @@ def start(key: Key, labels: Array, softmax: bool, rate: Any) -> DistillState:
   return DistillState(values, optax.adam(rate).init(values), jnp.zeros((), int), key)
 
 
-def mean_goal(keys: Key, learner: Learner, x: Array, labels: Array, init_fn: Any, training: Training, goal: Goal) -> Array:
+def mean_goal(
+  keys: Key, learner: Learner, x: Array, labels: Array, init_fn: Any, training: Training, goal: Goal
+) -> Array:
   """Return the mean over students of the squared distance to the target, or of the validation loss: `[]`."""
 
   def one(key: Key) -> Array:
