@@ -94,7 +94,7 @@ def _summarize_method(result: Taught) -> dict[str, Any]:
 
 def interval(values: np.ndarray) -> dict[str, float]:
   """Return mean and half-width as a dict."""
-  mean, half_width = tools.meaninterval(values)
+  mean, half_width = tools.mean_interval(values)
   return {"mean": float(mean), "half_width": float(half_width)}
 
 

@@ -87,7 +87,8 @@ def distill_labels(
     constraint: the set of labels; `constraints.none()` unless given. Not around predictions, which change. One-hot and
       sparse labels are searched for on the other two roads only.
     batch_size: number of random examples in a student's step; all of them unless given ("loop" only).
-    students: number of random starts: of each update, or of which the solved problem is the mean.
+    students: number of random starts: of each update, or of which the solved problem is the mean. (A trajectory has
+      its own start, and neither uses this nor `init_fn`.)
     init_fn: `key -> params`, the students' starts, as `training.near(target, 0.05)`; the learner's own unless given.
     updates: number of updates of "loop" in this call, 200 unless given. 0: only the state.
     rate: of Adam, 0.02 unless given.
@@ -175,7 +176,7 @@ def _solve(
     return log._replace(objective=training.steps * log.objective), labels
   starts = jax.vmap(init_fn)(jax.random.split(key, students))
   labels, log, growth = _solve_mean(learner, x, truth, starts, goal, constraint, steps=training.steps, many=False)
-  if is_concrete(growth) and float(growth) ** training.steps > _DIVERGED:
+  if is_concrete(growth) and not float(growth) <= _DIVERGED ** (1 / training.steps):
     raise ValueError(
       f"learner: at this learning rate the student that is linear around its start grows by {float(growth):.4g} in a "
       "step: give a smaller rate and as much larger steps, or road='loop'"
