@@ -15,7 +15,6 @@ import functools
 import json
 import pathlib
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -33,6 +32,10 @@ from last_jax.tools.statistics import mean_interval
 _LENGTHS = (1, 10)  # Of the other rows' trainings, relative to that of the distilled labels.
 _TRAINED_ON = 20000  # Images of the network whose labels are a row.
 _TRANSFER_STEPS = 300
+_SETTINGS = (
+  "images", "draws", "network", "width", "loss", "constraint", "head", "steps", "learning_rate", "adam_rate",
+  "solved_students", "updates", "rate", "students", "validation", "validation_batch", "fresh",
+)  # fmt: skip
 TRUE, SMOOTHED, PRETRAINED = "true labels", "label smoothing (0.9)", "labels of a trained network (T = 2)"
 SOLVED, SEARCHED = "distilled, solved", "distilled, through the loop"
 
@@ -78,7 +81,7 @@ def _accuracies(learner: last.learners.Learner, params: Any, x: jax.Array, label
   return jax.lax.map(lambda w: learner.accuracy(w, x, labels), params)
 
 
-def test_accuracies(learner: last.learners.Learner, params: Any, test: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def accuracies_of(learner: last.learners.Learner, params: Any, test: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
   """Return the accuracy of each student, `[students]`."""
   return np.asarray(_accuracies(learner, params, jnp.asarray(test[0]), jax.nn.one_hot(test[1], 10)))
 
@@ -118,12 +121,15 @@ def run_draw(
     )
     labels[SOLVED], seconds[SOLVED] = np.asarray(found), time.perf_counter() - begin
   if given.updates:
-    begin = time.perf_counter()
+    begin, state = time.perf_counter(), None
     softmax: Any = {"parametrization": "softmax"} if given.constraint == "simplex" else {}
-    found, _ = last.distill_labels(
-      keys[0], learner, x[index], y[index], students=given.students, updates=given.updates, rate=given.rate,
-      validation_batch=given.validation_batch, labels=labels.get(SOLVED), **softmax, **settings,
-    )  # fmt: skip
+    for share, rate in ((2 / 3, given.rate), (1 / 3, given.rate / 5)):  # Slower at the end: updates are noisy.
+      found, log = last.distill_labels(
+        keys[0], learner, x[index], y[index], students=given.students, updates=max(1, round(share * given.updates)),
+        rate=rate, validation_batch=given.validation_batch, state=state, **softmax, **settings,
+        **({} if state is not None or SOLVED not in labels else {"labels": labels[SOLVED]}),
+      )  # fmt: skip
+      state = log.state
     labels[SEARCHED], seconds[SEARCHED] = np.asarray(found), time.perf_counter() - begin
 
   accuracies: dict[str, np.ndarray] = {}
@@ -138,10 +144,10 @@ def run_draw(
       params = train_students(
         keys[1], learner, x[index], shown, steps=length * given.steps, students=given.fresh, init_fn=init_fn
       )
-      tried.append(test_accuracies(learner, params, test))
+      tried.append(accuracies_of(learner, params, test))
     accuracies[name] = max(tried, key=np.mean)
     params = train_students(keys[3], other, x[index], shown, steps=_TRANSFER_STEPS, students=given.fresh)
-    transfer[name] = test_accuracies(other, params, test)
+    transfer[name] = accuracies_of(other, params, test)
   largest = {name: float(np.abs(shown).max()) for name, shown in labels.items()}
   return {"accuracy": accuracies, "transfer": transfer, "seconds": seconds, "largest": largest, "labels": labels}
 
@@ -203,12 +209,11 @@ def main(_: list[str]) -> None:
     print(f"draw {seed}: seconds {draws[-1]['seconds']}, largest {draws[-1]['largest']}", flush=True)
     print("\n".join(["", *table(draws, given.network), ""]), flush=True)
   if given.json:
-    names = [flag.name for flag in given.get_key_flags_for_module("benchmarks.distillation")] or [
-      "images", "network", "loss", "constraint", "steps", "updates",
-    ]  # fmt: skip
-    content = {"settings": {name: given[name].value for name in names}, "draws": draws}
-    plain: Callable[[Any], Any] = lambda tree: jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), tree)  # noqa: E731
-    pathlib.Path(given.json).write_text(json.dumps(content | {"draws": plain(draws)}), encoding="utf-8")
+    content = {
+      "settings": {name: getattr(given, name) for name in _SETTINGS},
+      "draws": jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), draws),
+    }
+    pathlib.Path(given.json).write_text(json.dumps(content), encoding="utf-8")
 
 
 if __name__ == "__main__":
