@@ -1,13 +1,13 @@
 """Labels that stay, on a few images of MNIST: test accuracy of fresh students, beside other labels of the same images.
 
-    python -m benchmarks.distillation --mnist_folder=FOLDER --images=10 --network=cnn
+    python -m benchmarks.distillation --mnist_folder=FOLDER --images=10
 
 Each draw has its own base images, as many of each digit, and its own validation images from the rest of the training
 set. Labels are found for students of one network, which train by SGD on all base images in every step; then fresh
 students, with other starts, train on them for as long, and are tested on all 10,000 test images. Rows beside it: true
 labels, label smoothing, and labels of a network that was trained on 20,000 images, all on the same base images and with
-the same students, at the best of `_LENGTHS` times as many steps for each. Transfer: the other network learns by Adam
-from the same labels, without anything being tuned. Intervals are 95 % (Student's t): over draws or, of a single one,
+the same students, at the best of `_LENGTHS` times as many steps for each. Transfer: half as many students of the other
+network learn by Adam from the same labels, without anything being tuned. Intervals are 95 % (Student's t): over draws or, of a single one,
 over students.
 """
 
@@ -31,11 +31,14 @@ from last_jax.tools.statistics import mean_interval
 
 _LENGTHS = (1, 10)  # Of the other rows' trainings, relative to that of the distilled labels.
 _TRAINED_ON = 20000  # Images of the network whose labels are a row.
-_TRANSFER_STEPS = 300
+_TRANSFER_STEPS = 100
 _SETTINGS = (
   "images", "draws", "network", "width", "loss", "constraint", "head", "steps", "learning_rate", "adam_rate",
   "solved_students", "updates", "rate", "students", "validation", "validation_batch", "fresh",
 )  # fmt: skip
+# Free labels that sum to one: the loss of softmax has the same weight for all examples.
+_ONE = last.constraints.Constraint("sum to one", project=lambda y, *_: y + (1 - jnp.sum(y)) / y.shape[0])
+_CONSTRAINTS = {"simplex": last.constraints.simplex(), "one": _ONE, "none": last.constraints.none()}
 TRUE, SMOOTHED, PRETRAINED = "true labels", "label smoothing (0.9)", "labels of a trained network (T = 2)"
 SOLVED, SEARCHED = "distilled, solved", "distilled, through the loop"
 
@@ -112,8 +115,7 @@ def run_draw(
   labels, seconds = {TRUE: truth, SMOOTHED: 0.9 * truth + 0.01}, {}
   rest = others[given.validation : given.validation + _TRAINED_ON]
   labels[PRETRAINED] = pretrained_labels(keys[2], given.network, given.width, (x[rest], y[rest]), x[index])
-  constraint = last.constraints.simplex() if given.constraint == "simplex" else last.constraints.none()
-  settings["constraint"] = constraint
+  settings["constraint"] = _CONSTRAINTS[given.constraint]
   if given.solved_students:
     begin = time.perf_counter()
     found, _ = last.distill_labels(
@@ -127,7 +129,6 @@ def run_draw(
       found, log = last.distill_labels(
         keys[0], learner, x[index], y[index], students=given.students, updates=max(1, round(share * given.updates)),
         rate=rate, validation_batch=given.validation_batch, state=state, **softmax, **settings,
-        **({} if state is not None or SOLVED not in labels else {"labels": labels[SOLVED]}),
       )  # fmt: skip
       state = log.state
     labels[SEARCHED], seconds[SEARCHED] = np.asarray(found), time.perf_counter() - begin
@@ -146,7 +147,7 @@ def run_draw(
       )
       tried.append(accuracies_of(learner, params, test))
     accuracies[name] = max(tried, key=np.mean)
-    params = train_students(keys[3], other, x[index], shown, steps=_TRANSFER_STEPS, students=given.fresh)
+    params = train_students(keys[3], other, x[index], shown, steps=_TRANSFER_STEPS, students=max(2, given.fresh // 2))
     transfer[name] = accuracies_of(other, params, test)
   largest = {name: float(np.abs(shown).max()) for name, shown in labels.items()}
   return {"accuracy": accuracies, "transfer": transfer, "seconds": seconds, "largest": largest, "labels": labels}
@@ -181,17 +182,17 @@ def define_flags() -> None:
   flags.DEFINE_string("mnist_folder", None, "The four IDX files.", required=True)
   flags.DEFINE_integer("images", 10, "Base images, a multiple of 10.", 10)
   flags.DEFINE_integer("draws", 1, "Draws of base images.", 1)
-  flags.DEFINE_enum("network", "cnn", ["cnn", "mlp"], "LeNet's convolutions, or one hidden layer.")
-  flags.DEFINE_integer("width", 128, "Of the hidden layer of the mlp.", 1)
+  flags.DEFINE_enum("network", "mlp", ["mlp", "cnn"], "One hidden layer, or LeNet's convolutions.")
+  flags.DEFINE_integer("width", 512, "Of the hidden layer of the mlp.", 1)
   flags.DEFINE_enum("loss", "softmax_cross_entropy", ["softmax_cross_entropy", "squared_error"], "Of the students.")
-  flags.DEFINE_enum("constraint", "simplex", ["simplex", "none"], "The set of labels.")
-  flags.DEFINE_float("head", 1.0, "Factor of the last layer of students' random starts.", 0.0)
+  flags.DEFINE_enum("constraint", "none", list(_CONSTRAINTS), "Labels: soft, of sum one, or any.")
+  flags.DEFINE_float("head", 0.1, "Factor of the last layer of students' random starts.", 0.0)
   flags.DEFINE_integer("steps", 30, "Steps of a student.", 1)
   flags.DEFINE_float("learning_rate", 0.1, "Of the students' SGD.", 0.0)
   flags.DEFINE_float("adam_rate", 1e-3, "Of the students' Adam, in transfer.", 0.0)
   flags.DEFINE_integer("solved_students", 0, "Starts of the solved road; 0: it is left out.", 0)
   flags.DEFINE_integer("updates", 300, "Of the labels through the loop; 0: it is left out.", 0)
-  flags.DEFINE_float("rate", 0.05, "Adam's rate for the labels.", 0.0)
+  flags.DEFINE_float("rate", 0.02, "Adam's rate for the labels.", 0.0)
   flags.DEFINE_integer("students", 4, "Students of an update.", 1)
   flags.DEFINE_integer("validation", 10000, "Validation images.", 1)
   flags.DEFINE_integer("validation_batch", 256, "Validation images of an update.", 1)

@@ -136,6 +136,7 @@ def test_solved_labels_are_those_of_a_dense_solve(x64, kind, goal, decay):
   assert log.certificate.residual < 1e-10
 
 
+@pytest.mark.slow
 def test_solved_labels_in_float32_are_as_good(x64):
   learner, (x, y) = make_learner("network"), examples()
   target = params_like(learner, 9)
@@ -233,6 +234,7 @@ def test_one_hot_labels_by_trajectory_are_the_best_of_all(x64):
   assert tuple(np.argmax(labels, 1)) == min(values, key=values.get)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constraint", SETS)
 def test_the_roads_agree_where_they_meet(x64, constraint):
   # A target that three examples cannot reach.
@@ -280,6 +282,21 @@ def goals(learner):
   return {"target": unrolled.Goal(params_like(learner, 9), None, None), "validation": unrolled.Goal(None, xv, yv)}
 
 
+def test_the_gradient_of_two_steps_by_hand(x64):
+  # w+ = w - rate / n X'(X w - y) twice: the second step sees the first one's labels through w.
+  learner, (x, _) = make_learner("least_squares", weight_decay=0.0, bias=False), examples()
+  w = np.asarray(params_like(learner, 9)["weights"])
+  goal = unrolled.Goal({"weights": jnp.asarray(w)}, None, None)
+  training = students.make_training(2, None, 1)
+  init_fn = students.as_init_fn(learner, lambda key: {"weights": jnp.zeros((D, K))})
+  keys, labels = jax.random.split(jax.random.key(2), 1), jnp.asarray(draw(1, N, K))
+  slope = jax.grad(lambda labels: unrolled.mean_goal(keys, learner, jnp.asarray(x), labels, init_fn, training, goal))
+  share = 0.3 / N
+  moves = (2 * np.eye(D) - share * x.T @ x) @ (share * x.T)  # Of labels, from zero parameters.
+  np.testing.assert_allclose(slope(labels), 2 * moves.T @ (moves @ np.asarray(labels) - w), rtol=1e-10)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("kind", "goal", "batch_size", "settings"),
   [
@@ -301,6 +318,7 @@ def test_gradients_through_the_loop_against_finite_differences(x64, kind, goal, 
   np.testing.assert_allclose(jax.grad(whole)(labels), jax.grad(value)(labels), rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_segments_save_memory():
   learner = make_learner("network")
   labels = jnp.asarray(draw(1, N, K), jnp.float32)
@@ -315,6 +333,7 @@ def test_segments_save_memory():
   assert sizes[0] < 0.5 * sizes[1]
 
 
+@pytest.mark.slow
 def test_students_train_as_the_learner_does():
   learner, x = make_learner("network"), examples()[0]
   x, labels = jnp.asarray(x, jnp.float32), jnp.asarray(draw(1, N, K), jnp.float32)
@@ -346,6 +365,7 @@ def search(updates, state=None, **settings):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"constraint": C.simplex(), "parametrization": "softmax"}])
 def test_a_search_that_is_cut_and_saved_ends_at_the_same_bits(tmp_path, settings):
   labels, log = search(6, **settings)
@@ -383,6 +403,7 @@ def test_searched_labels_stay_in_their_set(settings, low, high):
     assert (np.linalg.norm(labels - truth, axis=1) <= 0.5 + 1e-6).all()
 
 
+@pytest.mark.slow
 def test_a_search_lowers_the_loss_of_other_students():
   labels, _ = search(60, rate=0.1, batch_size=None, validation_batch=None)
   learner, (x, y) = make_learner("network", weight_decay=0.0), examples()
@@ -412,6 +433,7 @@ def test_other_numbers_do_not_compile_again():
     assert_compiled_once(call, [(0.1, road, 0.2), (0.2, road, 0.3)])
 
 
+@pytest.mark.slow
 def test_labels_of_tokens():
   def apply(params, x):
     return x.reshape(-1, 2, 4) @ params["w"]

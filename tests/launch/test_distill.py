@@ -95,6 +95,7 @@ def test_a_killed_process_resumes(tmp_path):
   assert len(read_arrays(tmp_path / "labels.npz")["objective"]) == 3000
 
 
+@pytest.mark.slow
 def test_the_command_in_the_configuration_repeats_the_run(tmp_path):
   assert run(tmp_path / "one", *SMALL) == 0
   words = shlex.split(json.loads((tmp_path / "one" / "config.json").read_text())["command"])
