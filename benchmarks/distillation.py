@@ -7,8 +7,8 @@ set. Labels are found for students of one network, which train by SGD on all bas
 students, with other starts, train on them for as long, and are tested on all 10,000 test images. Rows beside it: true
 labels, label smoothing, and labels of a network that was trained on 20,000 images, all on the same base images and with
 the same students, at the best of `_LENGTHS` times as many steps for each. Transfer: half as many students of the other
-network learn by Adam from the same labels, without anything being tuned. Intervals are 95 % (Student's t): over draws or, of a single one,
-over students.
+network learn by Adam from the same labels, without anything being tuned. Intervals are 95 % (Student's t): over draws
+or, of a single one, over students.
 """
 
 import functools
