@@ -95,7 +95,7 @@ class Setup(NamedTuple):
 
   title: str
   learner: last.learners.Learner
-  index: np.ndarray  # [n] the chosen examples.
+  chosen: np.ndarray  # [n] the places in the pool of the examples.
   pool: last.Pool  # They.
   test: last.Pool | None
   target: Any
@@ -148,7 +148,8 @@ def _prepare(values: flags.Flags) -> Setup:
   target_key, key, test_key = jax.random.split(jax.random.key(values.seed), 3)
   index = _choose(values, pool)
   others = np.setdiff1d(np.arange(len(pool)), index)
-  target, notes, init_fn = None, [], None
+  target, init_fn = None, None
+  notes: list[str] = []
   settings: dict[str, Any] = {"steps": values.steps, "students": values.students, "constraint": constraint}
   if toward_target:
     target, _, notes = problem.find_target(values, given, target_key)
@@ -166,7 +167,7 @@ def _prepare(values: flags.Flags) -> Setup:
   return Setup(
     title=f"{given.title(values)}, {len(index)} examples, {values.steps} steps, labels {values.road}",
     learner=learner,
-    index=index,
+    chosen=index,
     pool=last.Pool(pool.x[index], pool.y[index]),
     test=given.dataset.test,
     target=target,
@@ -261,7 +262,7 @@ def _write(
     found = train_students(setup.test_key, learner, setup.pool.x, shown, **training)
     rows[name] = {metric: output.interval(np.asarray(each)) for metric, each in _measure(setup, found).items()}
   save_npz(
-    out / "labels.npz", index=setup.index, x=np.asarray(setup.pool.x), truth=np.asarray(truth),
+    out / "labels.npz", index=setup.chosen, x=np.asarray(setup.pool.x), truth=np.asarray(truth),
     label=np.asarray(labels), objective=objective,
   )  # fmt: skip
   summary = {

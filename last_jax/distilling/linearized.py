@@ -159,6 +159,7 @@ def _make_span(learner: Learner, start: Params) -> tuple[_Span, list[Array]]:
   one = jnp.ones(())
   if learner.weight_decay is None:
     return _Span(learner, start, [None], None), [one]
+  assert learner.optimizer.learning_rate is not None, "checked before"
   factor = 1 - jnp.asarray(learner.optimizer.learning_rate * learner.weight_decay)
   decays = jax.tree.map(lambda leaf: float(leaf.ndim > 1), start)
   others = jax.tree.map(lambda leaf: float(leaf.ndim <= 1), start)
