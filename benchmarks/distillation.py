@@ -118,39 +118,43 @@ def run_draw(
   settings["constraint"] = _CONSTRAINTS[given.constraint]
   if given.solved_students:
     begin = time.perf_counter()
-    found, _ = last.distill_labels(
+    answer, _ = last.distill_labels(
       keys[0], learner, x[index], y[index], road="solved", students=given.solved_students, **settings
     )
-    labels[SOLVED], seconds[SOLVED] = np.asarray(found), time.perf_counter() - begin
+    labels[SOLVED], seconds[SOLVED] = np.asarray(answer), time.perf_counter() - begin
   if given.updates:
     begin, state = time.perf_counter(), None
     softmax: Any = {"parametrization": "softmax"} if given.constraint == "simplex" else {}
     for share, rate in ((2 / 3, given.rate), (1 / 3, given.rate / 5)):  # Slower at the end: updates are noisy.
-      found, log = last.distill_labels(
+      answer, log = last.distill_labels(
         keys[0], learner, x[index], y[index], students=given.students, updates=max(1, round(share * given.updates)),
         rate=rate, validation_batch=given.validation_batch, state=state, **softmax, **settings,
       )  # fmt: skip
       state = log.state
-    labels[SEARCHED], seconds[SEARCHED] = np.asarray(found), time.perf_counter() - begin
+    labels[SEARCHED], seconds[SEARCHED] = np.asarray(answer), time.perf_counter() - begin
 
-  accuracies: dict[str, np.ndarray] = {}
-  transfer: dict[str, np.ndarray] = {}
   other = make_learner(
     "mlp" if given.network == "cnn" else "cnn", given.width, given.loss, optimizer=optax.adam(given.adam_rate)
   )
-  for name, shown in labels.items():
-    lengths = (1,) if name in (SOLVED, SEARCHED) else _LENGTHS
+
+  def by_sgd(name: str, shown: np.ndarray) -> np.ndarray:
     tried = []
-    for length in lengths:
-      params = train_students(
-        keys[1], learner, x[index], shown, steps=length * given.steps, students=given.fresh, init_fn=init_fn
-      )
-      tried.append(accuracies_of(learner, params, test))
-    accuracies[name] = max(tried, key=np.mean)
-    params = train_students(keys[3], other, x[index], shown, steps=_TRANSFER_STEPS, students=max(2, given.fresh // 2))
-    transfer[name] = accuracies_of(other, params, test)
+    for length in (1,) if name in (SOLVED, SEARCHED) else _LENGTHS:
+      training: Any = {"steps": length * given.steps, "students": given.fresh, "init_fn": init_fn}
+      tried.append(accuracies_of(learner, train_students(keys[1], learner, x[index], shown, **training), test))
+    return max(tried, key=np.mean)
+
+  def by_adam(name: str, shown: np.ndarray) -> np.ndarray:
+    training: Any = {"steps": _TRANSFER_STEPS, "students": max(2, given.fresh // 2)}
+    return accuracies_of(other, train_students(keys[3], other, x[index], shown, **training), test)
+
+  found: dict[str, Any] = {"accuracy": {}, "transfer": {}}
+  for part, measure in (("accuracy", by_sgd), ("transfer", by_adam)):
+    for name, shown in labels.items():
+      found[part][name] = measure(name, shown)
+      print(f"draw {seed}, {part}, {name}: {100 * found[part][name].mean():.1f}", flush=True)
   largest = {name: float(np.abs(shown).max()) for name, shown in labels.items()}
-  return {"accuracy": accuracies, "transfer": transfer, "seconds": seconds, "largest": largest, "labels": labels}
+  return found | {"seconds": seconds, "largest": largest, "labels": labels}
 
 
 def _shrunk(learner: last.learners.Learner, share: float, key: jax.Array) -> Any:
