@@ -137,21 +137,21 @@ def run_draw(
     "mlp" if given.network == "cnn" else "cnn", given.width, given.loss, optimizer=optax.adam(given.adam_rate)
   )
 
-  def by_sgd(name: str, shown: np.ndarray) -> np.ndarray:
+  def by_sgd(name: str, shown: jax.Array) -> np.ndarray:
     tried = []
     for length in (1,) if name in (SOLVED, SEARCHED) else _LENGTHS:
       training: Any = {"steps": length * given.steps, "students": given.fresh, "init_fn": init_fn}
       tried.append(accuracies_of(learner, train_students(keys[1], learner, x[index], shown, **training), test))
     return max(tried, key=np.mean)
 
-  def by_adam(name: str, shown: np.ndarray) -> np.ndarray:
+  def by_adam(name: str, shown: jax.Array) -> np.ndarray:
     training: Any = {"steps": _TRANSFER_STEPS, "students": max(2, given.fresh // 2)}
     return accuracies_of(other, train_students(keys[3], other, x[index], shown, **training), test)
 
   found: dict[str, Any] = {"accuracy": {}, "transfer": {}}
   for part, measure in (("accuracy", by_sgd), ("transfer", by_adam)):
     for name, shown in labels.items():
-      found[part][name] = measure(name, shown)
+      found[part][name] = measure(name, jnp.asarray(shown))
       print(f"draw {seed}, {part}, {name}: {100 * found[part][name].mean():.1f}", flush=True)
   largest = {name: float(np.abs(shown).max()) for name, shown in labels.items()}
   return found | {"seconds": seconds, "largest": largest, "labels": labels}
