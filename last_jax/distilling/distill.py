@@ -68,7 +68,8 @@ def distill_labels(
     optimizer, any convex set; slow, and resumable.
   - "solved": students are taken to be linear around their starts, through their tangent kernel, and their loss to be
     its expansion to second order there; the labels are then one linear or constrained solve, to rounding. Exact for
-    linear learners with squared error. For softmax it is a regression of labels that are centred over the classes.
+    linear learners with squared error. For softmax it is a regression of labels that are centred over the classes,
+    which does not know that probabilities saturate: for a few steps only, or for students with squared error.
     For SGD without momentum that sees all examples in each step, losses affine in the label, and up to 8,192 numbers.
   - "trajectory": labels that minimise the sum of one-step errors along a stored trajectory,
     `target=targets.trajectory(params)` with parameters `[steps + 1]`, the start first. One convex quadratic, exact for

@@ -3,6 +3,9 @@
 Every update draws fresh students and, if asked, a minibatch of validation examples. Labels stay in their set: they are
 projected after each update, or are the softmax of free numbers. All randomness follows from the key and the number of
 the update, so that a search that is cut and resumed ends at the same bits.
+
+Students are vmapped. On a CPU, convolutions whose kernels differ between students are slow: a dense layer over windows
+of the input, as in benchmarks/distillation.py, is not.
 """
 
 import functools
