@@ -213,12 +213,12 @@ def main(_: list[str]) -> None:
     draws.append(run_draw(seed, train, test, given))
     print(f"draw {seed}: seconds {draws[-1]['seconds']}, largest {draws[-1]['largest']}", flush=True)
     print("\n".join(["", *table(draws, given.network), ""]), flush=True)
-  if given.json:
-    content = {
-      "settings": {name: getattr(given, name) for name in _SETTINGS},
-      "draws": jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), draws),
-    }
-    pathlib.Path(given.json).write_text(json.dumps(content), encoding="utf-8")
+    if given.json:  # After each draw: what is measured stays if the next one is stopped.
+      content = {
+        "settings": {name: getattr(given, name) for name in _SETTINGS},
+        "draws": jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), draws),
+      }
+      pathlib.Path(given.json).write_text(json.dumps(content), encoding="utf-8")
 
 
 if __name__ == "__main__":
