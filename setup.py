@@ -59,6 +59,7 @@ setup(
   extras_require={"test": TEST, "bench": BENCH},
   entry_points={
     "console_scripts": [
+      "last-distill=last_jax.launch.distill:run",
       "last-reproduce=last_jax.launch.reproduce:run",
       "last-teach=last_jax.launch.teach:run",
       "last-train-teacher=last_jax.launch.train_teacher:run",

@@ -6,7 +6,20 @@ A teacher steers a learner to target parameters by choosing, each iteration, the
 
 from typing import TYPE_CHECKING, Any
 
-from last_jax import constraints, data, devices, kernels, learners, losses, solvers, targets, teachers, theory, training
+from last_jax import (
+  constraints,
+  data,
+  devices,
+  distilling,
+  kernels,
+  learners,
+  losses,
+  solvers,
+  targets,
+  teachers,
+  theory,
+  training,
+)
 from last_jax.advice import Reach, reach
 from last_jax.base import (
   Certificate,
@@ -23,6 +36,7 @@ from last_jax.base import (
   View,
 )
 from last_jax.curriculum import Curriculum
+from last_jax.distilling import distill_labels
 from last_jax.fitting import fit_target, unreachable_distance, unreachable_part
 from last_jax.io import load, save
 from last_jax.kernels import squared_gradient_norms, tangent_kernel, tangent_product, tangent_roads
@@ -60,6 +74,8 @@ __all__ = [
   "constraints",
   "data",
   "devices",
+  "distill_labels",
+  "distilling",
   "fit_target",
   "init",
   "kernels",

@@ -20,6 +20,15 @@ from last_jax.quadratic import Quadratic
 Projection = Callable[[Array], Array]  # [m, K] -> [m, K]
 
 
+def within(project: Projection, labels: Array, slope: Array, rate: Any) -> Array:
+  """Return the part of a gradient `[m, K]` at labels of a set that leads within the set, by a step of this length."""
+  share = quadratic.safe_divide(jnp.asarray(rate, slope.dtype), jnp.max(jnp.abs(slope)))
+  moved = project(labels - share * slope)
+  # Exactly the gradient where the projection does nothing: differences would round.
+  inside = moved == labels - share * slope
+  return jnp.where(inside, slope, quadratic.safe_divide(labels - moved, share))
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Descent:
@@ -47,16 +56,9 @@ class Descent:
     """
     optimizer = optax.adam(self.rate)
 
-    def within(labels: Array, slope: Array) -> Array:
-      share = quadratic.safe_divide(jnp.asarray(self.rate, slope.dtype), jnp.max(jnp.abs(slope)))
-      moved = project(labels - share * slope)
-      # Exactly the gradient where the projection does nothing: differences would round.
-      inside = moved == labels - share * slope
-      return jnp.where(inside, slope, quadratic.safe_divide(labels - moved, share))
-
     def step(state: tuple[Array, Any], _: None) -> tuple[tuple[Array, Any], None]:
       labels, opt_state = state
-      updates, opt_state = optimizer.update(within(labels, gradient(labels)), opt_state)
+      updates, opt_state = optimizer.update(within(project, labels, gradient(labels), self.rate), opt_state)
       moved = project(optax.apply_updates(labels, updates))
       return (jnp.where(jnp.isfinite(moved), moved, labels), opt_state), None
 

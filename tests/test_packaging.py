@@ -33,7 +33,7 @@ def test_everything_that_is_read_is_installed(installed):
     assert names == {path.relative_to(installed / "last_jax") for path in (installed / "last_jax").glob(pattern)}
 
 
-@pytest.mark.parametrize("name", ["reproduce", "teach", "train_teacher"])
+@pytest.mark.parametrize("name", ["distill", "reproduce", "teach", "train_teacher"])
 def test_commands_run_without_a_checkout(installed, tmp_path, name):
   """As the console scripts call them."""
   setup = (ROOT / "setup.py").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ ORDER = [
   "compiler", "devices", "margin", "losses", "optimizers", "learner", "modules", "learners", "simplices", "constraints",
   "distances", "quadratic", "free", "projected", "sparse", "linear", "problem", "targets", "scalar_map", "solvers",
   "synthesis", "advice", "fitting", "proposals", "teachers", "loop", "watching", "teaching", "stacking", "sweeping",
-  "training", "theory", "data", "facts", "curriculum", "tools", "reproduction", "launch",
+  "training", "distilling", "theory", "data", "facts", "curriculum", "tools", "reproduction", "launch",
 ]  # fmt: skip
 
 

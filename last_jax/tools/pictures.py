@@ -15,6 +15,8 @@ _CLASS_COLORS = ("#0072b2", "#e69f00")
 _CLASS_MARKERS = ("o", "^")
 _CURRENT, _OPTIMAL = "#7b3294", "#008837"
 _COLUMNS = 10
+_MOST_ROWS = 100  # Of fixed labels, up to which their images are drawn beside them.
+_LEAST_PIXELS = 196  # Fewer numbers are taken for features.
 
 
 def draw_gallery(path: FilePath, gallery: Gallery) -> None:
@@ -62,6 +64,54 @@ def draw_labels(path: FilePath, frames: LabelFrames, chosen: Sequence[int]) -> N
   figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, markerscale=2)
   figure.suptitle(frames.title, fontsize=11)
   write_png(path, figure)
+
+
+def draw_fixed_labels(path: FilePath, title: str, x: np.ndarray, truth: np.ndarray, labels: np.ndarray) -> None:
+  """Write a PNG file: the labels of examples as rows of a heat map, beside their images where they are images.
+
+  Args:
+    path: The file to write or to replace.
+    title: Above the picture.
+    x: Examples, `[n, 28, 28, 1]` or `[n, 784]` for images, or any other `[n, ...]`.
+    truth: `[n, K]`, marked by dots where it is a class. Labels of one output are drawn as bars, beside the truth.
+    labels: `[n, K]`. Labels of tokens, `[n, T, K]`, are drawn as rows of their own.
+  """
+  truth, labels = (values.reshape(-1, values.shape[-1]) for values in (truth, labels))
+  count, width = labels.shape
+  if width == 1:
+    figure = make_figure(8, 3.6)
+    axis = figure.subplots()
+    axis.bar(np.arange(count), labels[:, 0], color=_CLASS_COLORS[0], label="label")
+    axis.plot(np.arange(count), truth[:, 0], linestyle="", marker="o", color=_CLASS_COLORS[1], label="truth")
+    axis.set(xlabel="example", ylabel="label")
+    axis.legend()
+  else:
+    order = np.argsort(np.argmax(truth, 1), kind="stable")
+    pixels = _as_images(x, count)
+    figure = make_figure(6.4, min(24.0, 1.6 + 0.22 * count))
+    axes = figure.subplots(1, 2, width_ratios=(1, 12)) if pixels is not None and count <= _MOST_ROWS else None
+    axis = figure.subplots() if axes is None else axes[1]
+    far = max(1.0, float(np.abs(labels).max()))
+    shown = axis.imshow(labels[order], cmap="RdBu_r", vmin=-far, vmax=far, aspect="auto", interpolation="nearest")
+    axis.plot(np.argmax(truth, 1)[order], np.arange(count), linestyle="", marker=".", color="black", markersize=3)
+    axis.set(xlabel="class (dots: the truth)", xticks=np.arange(width) if width <= 20 else [], yticks=[])
+    figure.colorbar(shown, ax=axis)
+    if axes is not None:
+      assert pixels is not None
+      strip = np.concatenate(list(pixels[order]))
+      axes[0].imshow(strip, cmap="gray_r", aspect="auto", interpolation="nearest")
+      axes[0].set_axis_off()
+  figure.suptitle(title, fontsize=9, wrap=True)
+  write_png(path, figure)
+
+
+def _as_images(x: np.ndarray, count: int) -> np.ndarray | None:
+  """Return examples as square images of one channel, `[n, side, side]`, or None where they are none."""
+  if len(x) != count or x[0].size < _LEAST_PIXELS:
+    return None
+  side = math.isqrt(x[0].size)
+  is_square = side * side == x[0].size and (x.ndim == 2 or x.shape[1:3] == (side, side))
+  return x.reshape(count, side, side) if is_square else None
 
 
 def _line(axis: Any, boundary: np.ndarray, low: np.ndarray, high: np.ndarray, **style: Any) -> None:

@@ -31,8 +31,8 @@ def start_process(flags, module="launch.teach", **settings):
   )
 
 
-def run_process(*flags, **settings):
-  process = start_process(flags, **settings)
+def run_process(*flags, module="launch.teach", **settings):
+  process = start_process(flags, module, **settings)
   output, errors = process.communicate(timeout=300)
   return process.returncode, output, errors
 
