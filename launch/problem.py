@@ -152,7 +152,7 @@ def read(
     name = values.learner or specs.default_learner(dataset.train)
   except ValueError as error:
     raise ValueError(f"--learner is missing: {error}") from error
-  settings = {"learning_rate": rate, "weight_decay": numbers["weight_decay"]}
+  settings: dict[str, Any] = {"learning_rate": rate, "weight_decay": numbers["weight_decay"]}
   settings |= {} if ":" in name else _read_settings(values, numbers["momentum"])
   with naming("learner", name):
     learner = _from_module(name, dataset, settings) if ":" in name else specs.learner(name, dataset, **settings)

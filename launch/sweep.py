@@ -239,7 +239,7 @@ def _draw(swept: Sweep, taught: Mapping[Name, Mapping[str, np.ndarray]], path: p
   lines: dict[tuple[Any, ...], list[int]] = {}
   for place, each in enumerate(swept.combinations):
     lines.setdefault(tuple(each[flag] for flag in others), []).append(place)
-  curves = []
+  curves: list[tools.Curves] = []
   for key, method in swept.methods.items():
     for numbers, places in lines.items():
       places = sorted(places, key=lambda place: swept.combinations[place][along])

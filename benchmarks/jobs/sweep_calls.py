@@ -38,10 +38,13 @@ class SweepCallJob(Job):
     case = cases.draw_linear(options.seed, **(_TINY if options.tiny else self.sizes))
     rates = np.geomspace(case.learning_rate / 100, case.learning_rate, 2 if options.tiny else self.rates)
     seeds, settings = case.sizes["students"], len(rates) * len(self.radii)
-    learners = {rate: _learner(case, rate) for rate in rates.tolist()}
-    teachers = {radius: last.teachers.greedy(last.constraints.simplex(radius)) for radius in self.radii}
+    learners: dict[Any, last.learners.Learner] = {rate: _learner(case, rate) for rate in rates.tolist()}
+    teachers: dict[Any, last.Teacher] = {
+      radius: last.teachers.greedy(last.constraints.simplex(radius)) for radius in self.radii
+    }
     keys = jax.random.split(jax.random.key(case.seed), seeds)
-    pool, target, init = last.Pool(jnp.asarray(case.x), jnp.asarray(case.y)), *_on_device((case.target, case.init))
+    pool = last.Pool(jnp.asarray(case.x), jnp.asarray(case.y))
+    target, init = _on_device((case.target, case.init))
     given: dict[str, Any] = {"target": target, "steps": case.sizes["steps"], "metrics": ("distance",)}
     given["mesh"] = last.devices.mesh()
     many_keys, many_init = keys[jnp.arange(settings * seeds) % seeds], _repeat(init, settings)
@@ -63,10 +66,9 @@ class SweepCallJob(Job):
         )
         for rate, radius in swept.results
       ]
-      last_of_all = {"distance": swept.distance[-1, -1]}
-      differences.append(
-        equality.check_equal(last_of_all, {"distance": one_call().distance[-seeds:]}, equality.FLOAT32)
-      )
+      last_of_all = {"distance": np.asarray(swept.distance)[-1, -1]}
+      expected = {"distance": np.asarray(one_call().distance)[-seeds:]}
+      differences.append(equality.check_equal(last_of_all, expected, equality.FLOAT32))
       return {"distance": max(each["distance"] for each in differences)}
 
     units = case.work * settings
