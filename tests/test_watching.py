@@ -84,7 +84,7 @@ for kind, name in (("logistic", "imt"), ("mlp", "greedy_none")):
     for (path, one), other in zip(jax.tree_util.tree_leaves_with_path(whole), jax.tree.leaves(watched), strict=True):
       if jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key):
         one, other = jax.random.key_data(one), jax.random.key_data(other)
-      where, axis = jax.tree_util.keystr(path), key.ndim
+      one, other, where, axis = np.asarray(one), np.asarray(other), jax.tree_util.keystr(path), key.ndim
       if where in (".records.distance", ".records.objective"):  # The start is measured by a program of its own.
         starts = [np.take(leaf, 0, axis) for leaf in (one, other)]
         np.testing.assert_allclose(*starts, rtol=1e-6)
