@@ -88,7 +88,7 @@ class Linearized:
     return self.columns, self.start + self.offset - np.asarray(ravel_pytree(target)[0])
 
   def to_loss(self, x, labels):
-    """The loss, expanded, as ||rows y + offset||^2 but for a constant."""
+    """The loss, expanded, as ||rows y + offset||^2 up to a constant."""
     outputs, jacobian = self.expand(x)
     gradient, hessian = self.bend(outputs, labels)
     values, vectors = np.linalg.eigh(hessian)
