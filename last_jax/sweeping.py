@@ -177,19 +177,19 @@ def sweep(
   keys = check_keys(keys)
   checks.check_count("at_once", at_once)
   shared = {"test": test, "tolerance": tolerance}
-  plan = {"steps": steps, "batch_size": batch_size, "record_every": record_every, "lessons": lessons}
+  plan: dict[str, Any] = {"steps": steps, "batch_size": batch_size, "record_every": record_every, "lessons": lessons}
   learners, teachers = _by_name("learners", learners, Learner), _by_name("teachers", teachers, Teacher)
-  settings: dict[Name, Setting] = {}
+  settings: dict[Any, Setting] = {}  # By (learner, teacher).
   for row, problem, start in _problems(learners, pool, target, init, keys.shape[0], shared):
     with _naming(f"learners[{row!r}]"):
-      planned = make_plan(problem, metrics=metrics, probe=probe, **plan)  # type: ignore[arg-type]
+      planned = make_plan(problem, metrics=metrics, probe=probe, **plan)
     for column, teacher in teachers.items():
       with _naming(f"learners[{row!r}], teachers[{column!r}]"):
         check_teaches(teacher, problem)
       settings[row, column] = Setting(problem, teacher, planned, start)
   found = dict(stacking.teach_settings(keys, settings, at_once=at_once, mesh=mesh))
   results = {names: found[names] for names in settings}
-  return Sweep(tuple(learners), tuple(teachers), results)  # type: ignore[arg-type]
+  return Sweep(tuple(learners), tuple(teachers), results)
 
 
 def check_keys(keys: Any) -> Key:
