@@ -12,8 +12,11 @@
   python -m launch.distill --dataset=regression --toward=target --road=loop --batch_size=2 --examples=20
       Labels that end near the parameters fitted to the whole pool, w*.
 
-Into --out go labels.npz (index [n] in the pool, x, truth and label [n, K], objective), labels.png, summary.json,
-config.json (with the command that repeats the run) and state/ (for --resume, of --road=loop).
+Into --out go labels.npz (index [n] in the pool, x, truth and label [n, K], objective, classes where they have names),
+labels.png, summary.json, config.json (with the command that repeats the run) and state/ (for --resume, of --road=loop).
+
+Exit status: 0; 1 after a failure; 2 for wrong flags or input; 3 if students diverged on the distilled labels, all being
+written; 130 after Ctrl-C.
 """
 
 import contextlib
@@ -27,15 +30,15 @@ import jax
 import numpy as np
 
 import last_jax as last
-from last_jax import checks, devices, distances, tools
+from last_jax import checks, devices, distances
 from last_jax.data.mnist import stratified
 from last_jax.distilling import train_students
 from last_jax.io import save_npz
 from last_jax.tools import specs
 from last_jax.tools.pictures import draw_fixed_labels
 
-from . import command, flags, output, problem
-from .folder import Folder, make_config
+from . import command, flags, output, problem, stopping
+from .folder import Folder, Run, make_config
 from .output import say
 
 FILES = ("config.json", "labels.npz", "summary.json", "labels.png")
@@ -118,11 +121,11 @@ def _distill(values: flags.Flags) -> int:
       setup = _prepare(values)
     for note in setup.notes:
       say(console, f"note: {note}")
-    setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite)
-    begin = time.perf_counter()
-    labels, objective, finished = _find(setup, values, console)
-    _write(setup, labels, objective, time.perf_counter() - begin, finished, values, console)
-  return 0 if finished else command.INTERRUPTED
+    with setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite) as held:
+      begin = time.perf_counter()
+      labels, objective, stopped = _find(setup, values, console)
+      status = _write(held, setup, labels, objective, time.perf_counter() - begin, not stopped, values, console)
+  return stopped or status
 
 
 # --- From flags to a setup.
@@ -168,7 +171,7 @@ def _prepare(values: flags.Flags) -> Setup:
     title=f"{given.title(values)}, {len(index)} examples, {values.steps} steps, labels {values.road}",
     learner=learner,
     chosen=index,
-    pool=last.Pool(pool.x[index], pool.y[index]),
+    pool=last.Pool(pool.x[index], pool.y[index], classes=pool.classes),
     test=given.dataset.test,
     target=target,
     settings=settings | {"init_fn": init_fn, "road": values.road},
@@ -197,15 +200,15 @@ def _choose(values: flags.Flags, pool: last.Pool) -> np.ndarray:
 # --- Labels.
 
 
-def _find(setup: Setup, values: flags.Flags, console: Any) -> tuple[jax.Array, np.ndarray, bool]:
-  """Return the labels, the objective along the search, and whether it was finished."""
+def _find(setup: Setup, values: flags.Flags, console: Any) -> tuple[jax.Array, np.ndarray, int]:
+  """Return the labels, the objective along the search, and the exit status: 0 if it was finished."""
   arguments = (setup.key, setup.learner, setup.pool.x, setup.pool.y)
   flag_of = {name: name for name in ("rate", "constraint", "segment", "students", "parametrization")}
   if values.road == "solved":
     say(console, "solving")
     with command.user_errors(flag_of | {"learner": "learning_rate", "x": "examples"}):
       labels, log = last.distill_labels(*arguments, **setup.settings)
-    return labels, np.asarray(log.objective), True
+    return labels, np.asarray(log.objective), 0
   with command.user_errors(flag_of):
     search = setup.search | {"updates": 0}
     labels, log = last.distill_labels(*arguments, **(setup.settings | search))
@@ -217,7 +220,7 @@ def _find(setup: Setup, values: flags.Flags, console: Any) -> tuple[jax.Array, n
     state = saved["state"]
     objective = saved["objective"][: int(state.update)]
   total, last_save = setup.search["updates"], time.perf_counter()
-  piece, finished = max(1, total // _PIECES), True
+  piece, status = max(1, total // _PIECES), 0
   try:
     with output.make_progress(console) as progress:
       bar = progress.add_task("compiling", total=total, completed=len(objective))
@@ -231,24 +234,35 @@ def _find(setup: Setup, values: flags.Flags, console: Any) -> tuple[jax.Array, n
         if time.perf_counter() - last_save >= values.checkpoint_seconds:
           _save(path, state, objective, total)
           last_save = time.perf_counter()
-  except KeyboardInterrupt:
-    finished = False
+  except KeyboardInterrupt as error:
+    status = stopping.status_of(error)
     say(console, f"stopped after {len(objective)} of {total} updates: --resume continues")
   _save(path, state, objective, total)
   labels, _ = last.distill_labels(*arguments, **(setup.settings | setup.search | {"updates": 0, "state": state}))
-  return labels, objective, finished
+  return labels, objective, status
 
 
 def _save(path: pathlib.Path, state: Any, objective: np.ndarray, total: int) -> None:
-  path.parent.mkdir(parents=True, exist_ok=True)
+  path.parent.mkdir(exist_ok=True)  # Not its parents: a folder that was removed is not made again.
   whole = np.concatenate([objective, np.zeros(total - len(objective))])
   last.save(path, {"state": state, "objective": whole})
 
 
 def _write(
-  setup: Setup, labels: Any, objective: np.ndarray, seconds: float, finished: bool, values: flags.Flags, console: Any
-) -> None:
-  """Train fresh students on the labels and on the true ones, write the results, and show them."""
+  held: Run,
+  setup: Setup,
+  labels: Any,
+  objective: np.ndarray,
+  seconds: float,
+  finished: bool,
+  values: flags.Flags,
+  console: Any,
+) -> int:
+  """Train fresh students on the labels and on the true ones, write the results, show them, and then draw them.
+
+  Returns:
+    The exit status: `command.DIVERGED` where students diverged on the distilled labels, or these are not finite.
+  """
   out, learner = setup.folder.path, setup.learner
   truth = learner.encode(setup.pool.x, setup.pool.y)
   training = {
@@ -261,12 +275,10 @@ def _write(
   for name, shown in (("distilled labels", labels), ("true labels", truth)):
     found = train_students(setup.test_key, learner, setup.pool.x, shown, **training)
     rows[name] = {metric: output.interval(np.asarray(each)) for metric, each in _measure(setup, found).items()}
-  save_npz(
-    out / "labels.npz", index=setup.chosen, x=np.asarray(setup.pool.x), truth=np.asarray(truth),
-    label=np.asarray(labels), objective=objective,
-  )  # fmt: skip
+  classes = setup.pool.classes
   summary = {
     "title": setup.title,
+    "classes": classes,
     "interrupted": not finished,
     "objective": {"first": float(objective[0]), "last": float(objective[-1])} if len(objective) else None,
     "students": values.fresh,
@@ -274,12 +286,27 @@ def _write(
     "results": rows,
     "seconds": seconds,
   }
-  tools.write_json(out / "summary.json", summary)
-  draw_fixed_labels(out / "labels.png", setup.title, np.asarray(setup.pool.x), np.asarray(truth), np.asarray(labels))
+  x = np.asarray(setup.pool.x)
+  named = {} if classes is None else {"classes": np.array(classes)}
+  with held.publish(summary) as folder:
+    save_npz(
+      folder / "labels.npz", index=setup.chosen, x=x, truth=np.asarray(truth), label=np.asarray(labels),
+      objective=objective, **named,
+    )  # fmt: skip
   for name, metrics in rows.items():
     shown = ", ".join(f"{metric} {each['mean']:.4g} ± {each['half_width']:.2g}" for metric, each in metrics.items())
     say(console, f"{name}: {shown}")
-  say(console, f"{seconds:.1f} s; wrote " + ", ".join(str(out / name) for name in FILES))
+  means = [each["mean"] for each in rows["distilled labels"].values()]
+  lost = not (np.isfinite(means).all() and np.isfinite(np.asarray(labels)).all())
+  if lost:
+    say(console, "note: students diverged on the distilled labels: try a smaller --learning_rate or --rate")
+
+  def draw(path: pathlib.Path) -> None:
+    draw_fixed_labels(path, setup.title, x, np.asarray(truth), np.asarray(labels), classes)
+
+  status = output.draw_all({out / "labels.png": draw})
+  output.say_written(console, [out / name for name in FILES], before=f"{seconds:.1f} s; ")
+  return status or (command.DIVERGED if lost else 0)
 
 
 def _measure(setup: Setup, params: Any) -> dict[str, jax.Array]:

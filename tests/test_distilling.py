@@ -112,6 +112,7 @@ class Linearized:
     ("network", "target", 0.02),
   ],
 )
+@pytest.mark.slow
 def test_solved_labels_are_those_of_a_dense_solve(x64, kind, goal, decay):
   learner = make_learner(kind, weight_decay=decay)
   x, y = examples()
@@ -206,6 +207,7 @@ def one_step_errors(learner, path, x):
 
 
 @pytest.mark.parametrize(("kind", "constraint"), [("softmax", "none"), ("network", "ball"), ("network", "simplex")])
+@pytest.mark.slow
 def test_labels_by_trajectory_against_cvxpy(x64, kind, constraint):
   learner, (x, y) = make_learner(kind), examples()
   path = trajectory_of(learner, 3)
@@ -391,6 +393,7 @@ def test_a_search_that_is_cut_and_saved_ends_at_the_same_bits(tmp_path, settings
     ({"constraint": C.simplex()}, 0.0, 1.0),
   ],
 )
+@pytest.mark.slow
 def test_searched_labels_stay_in_their_set(settings, low, high):
   labels, _ = search(12, rate=0.3, **settings)
   truth = np.eye(K)[examples()[1]]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from last_jax import checks, synthesis, targets, teaching
+from last_jax import argmin, checks, fields, programs, targets, watching
 from last_jax.base import Array, Certificate, Key, Params, Pool, is_concrete
 from last_jax.constraints import Constraint, none
 from last_jax.distilling import linearized, unrolled
@@ -21,6 +21,7 @@ MOST_NUMBERS = 8192  # Of labels that are solved for: their matrix takes 256 MiB
 _DIVERGED = 1e3  # Growth of rounding over all steps.
 
 
+@fields.documented
 class DistillLog(NamedTuple):
   """How the labels were found.
 
@@ -106,13 +107,16 @@ def distill_labels(
   Raises:
     ValueError, TypeError: an argument is wrong, or the linear student diverges.
   """
-  key = teaching.as_key(key)
+  programs.make_room()
+  key = checks.as_one_key(key)
   pool = Pool(x, y)
   _check_examples(learner, pool)
+  if validation is not None:
+    check_learns_from(learner, validation, "validation")
   truth = learner.encode(pool.x, pool.y)
   rows = truth.reshape(-1, truth.shape[-1])
   checks.check_name("road", road, ROADS)
-  checks.check_count("students", students)
+  students = checks.check_count("students", students)
   training = make_training(steps, batch_size, segment)
   constraint = none() if constraint is None else constraint
   _check_constraint(constraint, road)
@@ -132,29 +136,44 @@ def distill_labels(
   # --- The loop.
   updates = 200 if updates is None else updates
   rate = 0.02 if rate is None else rate
-  checks.check_count("updates", updates, least=0)
-  checks.check_positive("rate", rate)
+  updates, rate = checks.check_count("updates", updates, least=0), checks.check_positive("rate", rate)
   softmax = _is_softmax(parametrization, constraint, rows)
   if validation_batch is not None:
-    checks.check_count("validation_batch", validation_batch)
+    validation_batch = checks.check_count("validation_batch", validation_batch)
     if validation is None or validation_batch > len(validation):
       raise ValueError(f"validation_batch={validation_batch} needs at least as many validation examples")
   state = _start(key, learner, pool.x, truth, labels, constraint, softmax, rate) if state is None else state
+  if not isinstance(state, DistillState):
+    raise TypeError(f"state must be log.state of an earlier call, but it is a {type(state).__name__}")
   if jnp.shape(state.values) != rows.shape:
     raise ValueError(f"state is of labels {list(jnp.shape(state.values))}, but these are {list(rows.shape)}")
   search = Search(training, int(students), validation_batch, softmax)
   objective = jnp.zeros(0, truth.dtype)
   if updates:
-    given = (learner, pool.x, rows, starts, goal, constraint, rate, int(updates))
-    state, objective = unrolled.advance(state, *given, search=search, updates=int(updates))
+    state, objective = _search(state, (learner, pool.x, rows, starts, goal, constraint, rate), search, int(updates))
   return unrolled.to_labels(state.values, softmax).reshape(truth.shape), DistillLog(objective, None, state)
+
+
+def _search(state: DistillState, given: Any, search: Search, updates: int) -> tuple[DistillState, Array]:
+  """Return the state after the updates and the goal before each, `[updates]`; in chunks where progress is shown."""
+  if not watching.is_on(state, given):
+    return unrolled.advance(state, *given, updates, search=search, updates=updates)
+  watch, length, pieces = watching.current(), watching.chunk_length(updates, 1), []
+  with watch.line(updates, "updates") as line:
+    for before in range(0, updates, length):
+      count = min(length, updates - before)
+      state, found = jax.block_until_ready(unrolled.advance(state, *given, count, search=search, updates=length))
+      pieces.append(found[:count])
+      line.update(before + count)
+      watch.hand_over({"step": jnp.arange(before, before + count), "objective": pieces[-1]}, 0)
+  return state, jnp.concatenate(pieces)
 
 
 def _start(
   key: Key, learner: Learner, x: Array, truth: Array, labels: Any, constraint: Constraint, softmax: bool, rate: Any
 ) -> DistillState:
   """Return the state before the first update, from the caller's labels or the ground truth."""
-  given = truth if labels is None else jnp.asarray(labels, truth.dtype)
+  given = truth if labels is None else jnp.asarray(checks.check_array("labels", labels), truth.dtype)
   if given.shape != truth.shape:
     raise ValueError(f"labels must have shape {list(truth.shape)}, but they have shape {list(given.shape)}")
   checks.check_finite("labels", given)
@@ -220,7 +239,7 @@ def _solve_mean(
   total, growth = jax.lax.scan(add, zero, pairs)
   matrix, linear, value = (part / count for part in total)
   quadratic = Quadratic(truth, matrix, linear)
-  labels, certificate = synthesis.best_labels(learner.loss, constraint, quadratic, truth, truth)
+  labels, certificate = argmin.best_labels(learner.loss, constraint, quadratic, truth, truth)
   first = constraint.projection(learner.loss, truth, truth)(truth)
   objective = value + jnp.stack([quadratic.change(first), quadratic.change(labels)])
   return labels, DistillLog(objective, certificate), jnp.max(growth)

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from last_jax import checks, teachers, teaching
-from last_jax.base import Array, Key, Lesson, Params, Pool, Teacher, View, as_pure_function
+from last_jax.base import Array, Key, Lesson, Params, Pool, Teacher, View
+from last_jax.functions import as_pure_function
 from last_jax.learners import Learner, check_learns_from
 from last_jax.problem import Problem
 
@@ -85,7 +86,7 @@ def train_students(
   pool = Pool(x, labels)
   check_learns_from(learner, pool)
   training = make_training(steps, batch_size, None)
-  checks.check_count("students", students)
+  students = checks.check_count("students", students)
   keys = jax.random.split(teaching.as_key(key), students)
   init_fn = as_init_fn(learner, init_fn)
   return _train(keys, learner, pool.x, learner.encode(pool.x, pool.y), init_fn, training)
@@ -93,13 +94,11 @@ def train_students(
 
 def make_training(steps: Any, batch_size: Any, segment: Any) -> Training:
   """Return the settings, checked; segments of about the root of `steps` unless given."""
-  checks.check_count("steps", steps)
+  steps = checks.check_count("steps", steps)
   if batch_size is not None:
-    checks.check_count("batch_size", batch_size)
-  if segment is not None:
-    checks.check_count("segment", segment)
-  segment = max(1, round(int(steps) ** 0.5)) if segment is None else min(int(segment), int(steps))
-  return Training(int(steps), None if batch_size is None else int(batch_size), segment)
+    batch_size = checks.check_count("batch_size", batch_size)
+  segment = max(1, round(steps**0.5)) if segment is None else min(checks.check_count("segment", segment), steps)
+  return Training(steps, batch_size, segment)
 
 
 def as_init_fn(learner: Learner, init_fn: InitFn | None) -> Any:
@@ -107,5 +106,7 @@ def as_init_fn(learner: Learner, init_fn: InitFn | None) -> Any:
   if init_fn is None:
     return Partial(Learner.init, learner)
   init_fn = as_pure_function("init_fn", init_fn, ("key",))
-  checks.check_params(learner, jax.eval_shape(init_fn, jax.random.key(0)), "init_fn(key)")
+  with checks.calling("init_fn"):
+    shapes = jax.eval_shape(init_fn, jax.random.key(0))
+  checks.check_params(learner, shapes, "init_fn(key)", abstract=True)
   return init_fn

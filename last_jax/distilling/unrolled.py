@@ -15,19 +15,27 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from last_jax import distances, solvers
+from last_jax import distances, fields, solvers
 from last_jax.base import Array, Key, Params
 from last_jax.constraints import Constraint
 from last_jax.distilling.students import Training, final_params
 from last_jax.learners import Learner
 
 
+@fields.documented
 class DistillState(NamedTuple):
-  """Everything between two updates: `last.save` it, `last.load` it with a state of zero updates as `like`."""
+  """Everything between two updates: `last.save` it, `last.load` it with a state of zero updates as `like`.
 
-  values: Array  # The labels, `[n, K]`; with parametrization="softmax" the numbers whose softmax they are.
+  Attributes:
+    values: the labels, `[n, K]`; with parametrization="softmax" the numbers whose softmax they are.
+    opt_state: of the optimizer that moves them.
+    update: `[]` number of updates so far.
+    key: all randomness of the updates follows from it.
+  """
+
+  values: Array
   opt_state: Any
-  update: Array  # [] number of updates so far.
+  update: Array
   key: Key
 
 

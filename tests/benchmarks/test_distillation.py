@@ -1,11 +1,14 @@
 """The comparison of fixed labels: rows of the table, and a small run against training by hand."""
 
+import json
 import types
 
 import jax
+import matplotlib.figure
 import numpy as np
 import pytest
 import scipy.stats
+from flax import linen as nn
 
 import last_jax as last
 from benchmarks import distillation
@@ -14,15 +17,69 @@ from last_jax.data.mnist import stratified
 
 def test_rows_are_means_with_intervals():
   random = np.random.default_rng(0)
-  draws = [{"accuracy": {"a": random.uniform(size=6)}, "transfer": {"a": random.uniform(size=6)}} for _ in range(3)]
-  row = distillation.table(draws, "cnn")[2]
-  for part, cell in zip(("accuracy", "transfer"), row.split(" | ")[1:], strict=True):
-    means = [100 * draw[part]["a"].mean() for draw in draws]
-    low, high = scipy.stats.t.interval(0.95, 2, np.mean(means), scipy.stats.sem(means))
-    assert cell.removesuffix(" |") == f"{np.mean(means):.1f} ± {(high - low) / 2:.1f}"
-  one = distillation.table(draws[:1], "cnn")[2].split(" | ")[1]
-  low, high = scipy.stats.t.interval(0.95, 5, 0, scipy.stats.sem(100 * draws[0]["accuracy"]["a"]))
-  assert one.endswith(f"± {high:.1f}")
+  names = (distillation.SEARCHED, distillation.TRUE)  # Not in their order, as files have them.
+  draws = [
+    {part: {name: random.uniform(size=6) for name in names} for part in ("accuracy", "transfer")} for _ in range(2)
+  ]
+  head, _, *rows = distillation.table({10: draws}, "cnn")
+  assert head == "| labels | 10 images, cnn, SGD | 10 images, mlp, Adam |"
+  for name, row in zip((distillation.TRUE, distillation.SEARCHED), rows, strict=True):
+    first, *cells = row.removesuffix(" |").split(" | ")
+    assert first == f"| {name}"
+    for part, cell in zip(("accuracy", "transfer"), cells, strict=True):
+      expected = []
+      for draw in draws:
+        values = 100 * draw[part][name]
+        low, high = scipy.stats.t.interval(0.95, 5, values.mean(), scipy.stats.sem(values))
+        expected.append(f"{values.mean():.1f} ± {(high - low) / 2:.1f}")
+      assert cell == ", ".join(expected)
+
+
+def test_files_of_several_runs_are_read_together(tmp_path):
+  paths = []
+  for i, draws in enumerate(({"100": [{"a": 1}]}, {"10": [{"a": 2}], "100": [{"a": 3}]})):
+    paths.append(tmp_path / f"{i}.json")
+    paths[-1].write_text(json.dumps({"settings": {"network": "conv"}, "draws": draws}))
+  assert distillation.read(paths) == ({"network": "conv"}, {10: [{"a": 2}], 100: [{"a": 1}, {"a": 3}]})
+
+
+def test_the_picture_shows_each_row_at_each_size(tmp_path, monkeypatch):
+  random = np.random.default_rng(0)
+  names = [distillation.TRUE, distillation.SEARCHED]
+  draws = {
+    size: [{part: {name: random.uniform(size=4) for name in names} for part in ("accuracy", "transfer")} for _ in "ab"]
+    for size in (10, 100)
+  }
+  drawn = []
+  monkeypatch.setattr(matplotlib.figure.Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+  distillation.draw_figure(str(tmp_path / "picture.png"), draws, "conv")
+  first, second = drawn[0].axes
+  assert [len(axis.containers) for axis in (first, second)] == [3, 2]  # The published figures are on the left.
+  points = np.asarray(first.containers[0].lines[0].get_ydata(), float)
+  means = [[100 * draw["accuracy"][names[0]].mean() for draw in several] for several in draws.values()]
+  np.testing.assert_allclose(points, np.ravel(means))
+  np.testing.assert_allclose(np.asarray(first.lines[0].get_ydata(), float), np.mean(means, 1))
+  assert [text.get_text() for text in first.get_legend().get_texts()][:2] == names
+
+
+@pytest.mark.parametrize("network", ["conv", "cnn"])
+def test_the_networks_are_convolutions(network):
+  learner = distillation.make_learner(network, 4, "softmax_cross_entropy", learning_rate=0.1)
+  params = learner.init(jax.random.key(0))
+  layers = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, dict) and "kernel" in node)
+  x = np.random.default_rng(0).normal(size=(2, 784)).astype(np.float32)
+  size, stride, padding, convolutions = (5, 1, "VALID", 2) if network == "cnn" else (7, 2, ((3, 3), (3, 3)), 1)
+  hidden = x.reshape(2, 28, 28, 1)
+  for layer in layers[:convolutions]:
+    kernel = layer["kernel"].reshape(size, size, hidden.shape[-1], -1)
+    order = ("NHWC", "HWIO", "NHWC")
+    hidden = jax.lax.conv_general_dilated(hidden, kernel, (stride, stride), padding, dimension_numbers=order)
+    hidden = nn.avg_pool(nn.relu(np.asarray(hidden) + np.asarray(layer["bias"])), (2, 2), (2, 2))
+  hidden = np.asarray(hidden).reshape(2, -1)
+  for layer in layers[convolutions:]:
+    outputs = hidden @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])
+    hidden = np.maximum(outputs, 0)
+  np.testing.assert_allclose(learner.apply(params, x), outputs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -33,11 +90,11 @@ def test_students_are_trained_on_the_labels(monkeypatch, constraint):
   monkeypatch.setattr(distillation, "_TRANSFER_STEPS", 3)
   train, test = ((random.normal(size=(150, 784)).astype(np.float32), np.arange(150) % 10) for _ in range(2))
   given = types.SimpleNamespace(
-    images=10, network="mlp", width=8, loss="softmax_cross_entropy", constraint=constraint, head=0.5, steps=4,
-    learning_rate=0.1, adam_rate=1e-3, solved_students=2, updates=2, rate=0.1, students=2, validation=40,
-    validation_batch=8, fresh=2,
+    network="mlp", width=8, loss="softmax_cross_entropy", constraint=constraint, head=0.5, steps=4,
+    learning_rate=0.1, momentum=0.0, adam_rate=1e-3, solved_students=2, updates=2, rate=0.1, students=2, validation=40,
+    validation_batch=8, fresh=2, start="trained", others=True,
   )  # fmt: skip
-  found = distillation.run_draw(0, train, test, given)
+  found = distillation.run_draw(0, 10, train, test, given)
   names = {
     distillation.TRUE, distillation.SMOOTHED, distillation.PRETRAINED, distillation.SOLVED, distillation.SEARCHED,
   }  # fmt: skip

@@ -26,6 +26,7 @@ def run(out, *flags):
   return distill.main(["distill", f"--out={out}", *flags])
 
 
+@pytest.mark.slow
 def test_solved_labels_are_those_of_the_library(tmp_path, capsys):
   assert run(tmp_path, *SMALL, "--constraint=simplex") == 0
   assert {path.name for path in tmp_path.iterdir()} == FILES
@@ -140,3 +141,13 @@ def test_pictures_of_labels(tmp_path, width, size):
   one, other = (matplotlib.image.imread(tmp_path / f"{name}.png") for name in ("one", "other"))
   assert one.shape == other.shape
   assert (one != other).any()
+
+
+@pytest.mark.slow
+def test_names_of_classes_are_kept(tmp_path):
+  table = "length,width,species\n" + "\n".join(f"{i % 7},{i % 5},{('setosa', 'new')[i % 2]}" for i in range(30))
+  (tmp_path / "plants.csv").write_text(table)
+  flags = (f"--dataset={tmp_path / 'plants.csv'}", "--examples=4", "--steps=3", "--students=2", "--fresh=2")
+  assert run(tmp_path / "out", *flags) == 0
+  assert read_arrays(tmp_path / "out" / "labels.npz")["classes"].tolist() == ["new", "setosa"]
+  assert json.loads((tmp_path / "out" / "summary.json").read_text())["classes"] == ["new", "setosa"]
