@@ -16,15 +16,18 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from last_jax import checks, compiler
+from last_jax import checks, compiler, partners, programs
 
 STUDENTS = "students"  # Axis of the mesh.
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 enable_compilation_cache = compiler.enable_compilation_cache
+limit_programs = programs.limit_programs
+count_programs = programs.count_programs
 
-_CONNECT_SECONDS = 120  # For all processes to connect.
-_SILENT_SECONDS = 30  # After which a silent process counts as lost.
+# Of JAX itself. Before either has passed, `partners` has ended the process with a message.
+_JAX_CONNECT_SECONDS = 60
+_JAX_SILENT_SECONDS = 120
 
 
 def prepare(
@@ -33,6 +36,7 @@ def prepare(
   coordinator: str | None = None,
   num_processes: int | None = None,
   process_id: int | None = None,
+  settings: Mapping[str, Any] | None = None,
 ) -> None:
   """Configure JAX, before it starts.
 
@@ -46,9 +50,15 @@ def prepare(
     coordinator: HOST:PORT of the first process, in a run of several; needs the following two.
     num_processes: number of processes.
     process_id: number of this process, from 0.
+    settings: what must be the same in all processes, as seeds: names and values that JSON can hold. Before JAX starts
+      they are compared.
+
+  In a run of several processes, one that is lost (it was killed, ended with an error, or is silent for 45 s) ends the
+  others with one line on stderr and exit status 1.
 
   Raises:
-    ValueError: an argument is wrong, or JAX has started with something else than is asked for.
+    ValueError: an argument is wrong, JAX has started with something else than is asked for, or the processes do not
+      find each other within 80 s or differ in their settings.
   """
   if platform is not None:
     checks.check_name("platform", platform, PLATFORMS)
@@ -72,7 +82,7 @@ def prepare(
     jax.config.update("jax_num_cpu_devices", devices)
   compiler.add_flags_for_small_steps(device_per_core=device_per_core)
   if coordinator is not None:
-    _connect(coordinator, num_processes, process_id)
+    _connect(coordinator, num_processes, process_id, settings or {})
 
 
 def has_started() -> bool:
@@ -129,22 +139,25 @@ def _check_processes(given: Mapping[str, Any]) -> None:
     raise ValueError(f"coordinator must be HOST:PORT, as 10.0.0.1:8476, but it is {coordinator!r}")
 
 
-def _connect(coordinator: Any, num_processes: Any, process_id: Any) -> None:
+def _connect(coordinator: Any, num_processes: Any, process_id: Any, settings: Mapping[str, Any]) -> None:
   """Connect with the other processes; return when all are connected."""
+  # JAX's own handler of SIGTERM would replace the caller's, and only take note of the signal.
+  jax.config.update("jax_enable_preemption_service", False)
   try:
+    address = partners.meet(coordinator, num_processes, process_id, settings)
     jax.distributed.initialize(
-      coordinator,
+      address.connect,
       num_processes,
       process_id,
-      initialization_timeout=_CONNECT_SECONDS,
-      heartbeat_timeout_seconds=_SILENT_SECONDS,
+      initialization_timeout=_JAX_CONNECT_SECONDS,
+      heartbeat_timeout_seconds=_JAX_SILENT_SECONDS,
+      coordinator_bind_address=address.bind,
       cluster_detection_method="deactivate",
     )
+  except partners.Lost as error:
+    raise ValueError(f"coordinator={coordinator}: {error}") from error
   except RuntimeError as error:
-    raise ValueError(
-      f"coordinator: process {process_id} of {num_processes} did not find the others at {coordinator} within "
-      f"{_CONNECT_SECONDS} s: {str(error).splitlines()[0]}"
-    ) from error
+    raise ValueError(f"coordinator={coordinator}: JAX did not connect: {str(error).splitlines()[0]}") from error
 
 
 def mesh(devices: int | None = None) -> Mesh:
@@ -153,13 +166,19 @@ def mesh(devices: int | None = None) -> Mesh:
   for device in jax.devices():
     by_process.setdefault(device.process_index, []).append(device)
   if devices is not None:
-    checks.check_count("devices", devices)
+    devices = checks.check_count("devices", devices)
     fewest = min(map(len, by_process.values()))
     if devices > fewest:
       raise ValueError(
         f"devices={devices}, but there are {fewest}: devices.prepare(devices=...) divides a CPU into more"
       )
   return Mesh(np.array([device for own in by_process.values() for device in own[:devices]]), (STUDENTS,))
+
+
+def check_mesh(mesh: Any) -> None:
+  """Raise unless it is None, or a mesh as `mesh` returns it."""
+  if mesh is not None and not (isinstance(mesh, Mesh) and mesh.axis_names == (STUDENTS,)):
+    raise TypeError(f"mesh must be made by last_jax.devices.mesh, but it is {checks.show(mesh)}")
 
 
 def host() -> jax.Device | None:
@@ -250,6 +269,15 @@ def from_first(tree: Any) -> Any:
   from jax.experimental import multihost_utils
 
   return multihost_utils.broadcast_one_to_all(tree)
+
+
+def from_all(array: np.ndarray) -> np.ndarray:
+  """Return the arrays of all processes, `[processes, ...]`. All must call it, with arrays of the same shape."""
+  if jax.process_count() == 1:
+    return np.asarray(array)[None]
+  from jax.experimental import multihost_utils
+
+  return np.asarray(multihost_utils.process_allgather(np.asarray(array)))
 
 
 def is_first() -> bool:

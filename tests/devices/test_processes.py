@@ -31,6 +31,23 @@ def start_two(module, outs, *flags):
   ]
 
 
+def said(errors):
+  """Return the lines that are not JAX's own log."""
+  return [line for line in errors.splitlines() if line and not line.startswith(("[Gloo]", "I0", "W0", "E0"))]
+
+
+def has_checkpoint(folder):
+  return folder.is_dir() and any(path.name.isdecimal() for path in folder.iterdir())
+
+
+def wait_for(condition, processes):
+  deadline = time.monotonic() + 200
+  while not condition():
+    assert time.monotonic() < deadline
+    assert all(process.poll() is None for process in processes), [each.communicate() for each in processes]
+    time.sleep(0.1)
+
+
 def finish(processes):
   ended = [process.communicate(timeout=300) for process in processes]
   assert [process.returncode for process in processes] == [0] * len(processes), ended
@@ -93,20 +110,14 @@ def read_losses(out):
 def test_a_lost_process_ends_the_run_which_resumes_from_its_checkpoint(tmp_path, victim):
   one, two, nothing = tmp_path / "one", tmp_path / "two", tmp_path / "nothing"
   processes = start_two("train_teacher", (two, nothing), *SMALL, "--episodes=1000000")
-  checkpoints, deadline = two / "checkpoints", time.monotonic() + 200
-  while not (checkpoints.is_dir() and any(path.name.isdecimal() for path in checkpoints.iterdir())):
-    assert time.monotonic() < deadline
-    assert all(process.poll() is None for process in processes)
-    time.sleep(0.1)
+  checkpoints = two / "checkpoints"
+  wait_for(lambda: has_checkpoint(checkpoints), processes)
   processes[victim].kill()
   processes[victim].communicate()
   other = processes[1 - victim]
   _, errors = other.communicate(timeout=100)
-  if victim == 0 and other.returncode == -signal.SIGABRT:  # JAX itself noticed first that its coordinator is gone.
-    assert "another task died" in errors
-  else:
-    assert other.returncode == 1, errors
-    assert "another process of this run was lost" in errors
+  assert other.returncode == 1, errors
+  assert said(errors) == [f"error: process {victim} of this run was lost; saved states stay"]
   # It resumes, here with all students in one process, and ends where a run without an accident does.
   reached = max(int(path.name) for path in checkpoints.iterdir() if path.name.isdecimal())
   episodes = reached + 20
@@ -116,6 +127,129 @@ def test_a_lost_process_ends_the_run_which_resumes_from_its_checkpoint(tmp_path,
   assert found_episodes == expected_episodes
   np.testing.assert_allclose(found[:4], expected[:4], rtol=1e-3)  # Rounding grows: training is not stable.
   assert not nothing.exists()
+
+
+def stop(processes, asked, number=signal.SIGTERM):
+  """Send a signal to some processes; return the exit status, the same of all, and what the first one printed."""
+  for place in asked:
+    processes[place].send_signal(number)
+  ended = [process.communicate(timeout=60) for process in processes]
+  for _, errors in ended:
+    assert not said(errors)
+  (status,) = {process.returncode for process in processes}
+  return status, ended[0][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [(1,), (0, 1)])
+def test_a_signal_to_any_process_of_a_training_stops_all_at_one_checkpoint(tmp_path, asked):
+  two, nothing = tmp_path / "two", tmp_path / "nothing"
+  flags = (*SMALL, "--checkpoint_seconds=1000")  # No save is due but the last one.
+  processes = start_two("train_teacher", (two, nothing), *flags, "--episodes=1000000")
+  metrics = two / "metrics.jsonl"
+  wait_for(lambda: metrics.is_file() and metrics.read_text().count("\n") >= 2, processes)
+  status, output = stop(processes, asked)
+  assert status == 128 + signal.SIGTERM
+  (reached,) = [int(path.name) for path in (two / "checkpoints").iterdir() if path.name.isdecimal()]
+  assert f"stopped after episode {reached}" in output
+  # Two processes go on from there, and finish.
+  (output, _), _ = finish(start_two("train_teacher", (two, nothing), *flags, f"--episodes={reached + 5}", "--resume"))
+  assert f"resuming after episode {reached}" in output
+  assert read_losses(two)[0] == list(range(5, reached + 6, 5))
+  assert (two / "policy.npz").is_file()
+  assert not nothing.exists()
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_of_teaching_stops_both(tmp_path):
+  two, nothing = tmp_path / "two", tmp_path / "nothing"
+  flags = ("--students=4", "--steps=200000", "--record_every=1000", "--teacher=sgd,imt", "--checkpoint_seconds=0")
+  processes = start_two("teach", (two, nothing), *flags)
+  wait_for(lambda: list((two / "state").rglob("state.npz")), processes)
+  status, output = stop(processes, [1], signal.SIGINT)
+  assert status == 128 + signal.SIGINT
+  assert "of 2 methods are finished; --resume continues" in output
+  assert not nothing.exists()
+
+
+@pytest.mark.slow
+def test_processes_with_other_flags_end_at_the_start_and_name_the_flag(tmp_path):
+  address = free_address()
+  several = (f"--coordinator={address}", "--num_processes=2", "--devices=1")
+  processes = [
+    start_process([f"--out={tmp_path / str(i)}", *several, f"--process_id={i}", f"--seed={i}"]) for i in range(2)
+  ]
+  for process in processes:
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 2
+    assert said(errors) == [
+      f"error: --coordinator={address}: all processes need the same settings, but --seed is 0 in process 0 and 1 in "
+      "process 1"
+    ]
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_process_that_hangs_ends_the_other_within_two_minutes(tmp_path, victim):
+  processes = start_two("train_teacher", (tmp_path / "two", tmp_path / "nothing"), *SMALL, "--episodes=1000000")
+  wait_for(lambda: has_checkpoint(tmp_path / "two" / "checkpoints"), processes)
+  processes[victim].send_signal(signal.SIGSTOP)
+  expected = [f"error: process {victim} of this run was lost: it has been silent for 45 s; saved states stay"]
+  _, errors = processes[1 - victim].communicate(timeout=100)
+  assert processes[1 - victim].returncode == 1
+  assert said(errors) == expected
+  processes[victim].send_signal(signal.SIGCONT)
+  _, errors = processes[victim].communicate(timeout=60)
+  assert processes[victim].returncode == 1
+  assert said(errors) == expected
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_process_that_is_left_alone_ends_within_two_minutes(tmp_path, number):
+  alone = start_process(
+    [f"--out={tmp_path}", f"--coordinator={free_address()}", "--num_processes=2", f"--process_id={number}"]
+  )
+  _, errors = alone.communicate(timeout=119)
+  assert alone.returncode == 2
+  (line,) = said(errors)
+  assert ("process 1 of 2 did not come", "process 0 was not found")[number] in line
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_process_that_comes_twice_is_refused_and_disturbs_nobody(tmp_path, number):
+  processes = start_two("train_teacher", (tmp_path / "two", tmp_path / "nothing"), *SMALL, "--episodes=1000000")
+  wait_for(lambda: has_checkpoint(tmp_path / "two" / "checkpoints"), processes)
+  words = [word for word in processes[number].args[3:] if not word.startswith("--out=")]
+  again = start_process([*words, f"--out={tmp_path / 'again'}"], "launch.train_teacher")
+  _, errors = again.communicate(timeout=100)
+  assert again.returncode == 2
+  (line,) = said(errors)
+  assert ("cannot listen on port", "process 1 is in this run already")[number] in line
+  status, _ = stop(processes, [0])
+  assert status == 128 + signal.SIGTERM
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("moment", range(8))
+def test_killed_at_any_moment_the_other_ends_with_one_line(tmp_path, victim, moment):
+  """Kills from the start of the processes on, before they have met too."""
+  flags = ("--students=4", "--steps=100000", "--record_every=1000", "--teacher=greedy", "--constraint=simplex")
+  processes = start_two("teach", (tmp_path / "two", tmp_path / "nothing"), *flags)
+  time.sleep(1.0 + 2.5 * moment)
+  if processes[victim].poll() is None:
+    processes[victim].kill()
+    processes[victim].communicate()
+    other = processes[1 - victim]
+    _, errors = other.communicate(timeout=119)
+    assert other.returncode in (0, 1, 2), errors  # 0: it had finished.
+    assert len(said(errors)) == (1 if other.returncode else 0), errors
+  for process in processes:
+    process.kill()
+    process.communicate()
 
 
 @pytest.mark.parametrize(

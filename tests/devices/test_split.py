@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 import sys
+import unittest.mock
 
 import jax
 import numpy as np
@@ -45,13 +46,12 @@ def test_results_do_not_depend_on_devices_and_processes(tmp_path, on_one, device
 
 
 def test_students_that_cannot_be_split_evenly_are_refused_in_training():
-  class Mesh:  # Of a size that this process does not have.
-    size = 3
-
+  mesh = unittest.mock.Mock(size=3, axis_names=(last.devices.STUDENTS,))  # Of a size that this process does not have.
+  mesh.__class__ = jax.sharding.Mesh
   learner = last.learners.softmax(4, 2, learning_rate=0.1)
   pool = last.Pool(np.eye(4), np.array([0, 1, 0, 1]))
   with pytest.raises(ValueError, match=r"students=10 cannot be split evenly over the 3 devices"):
-    last.train_unrolled(jax.random.key(0), learner, pool, target=learner.init(jax.random.key(0)), mesh=Mesh())
+    last.train_unrolled(jax.random.key(0), learner, pool, target=learner.init(jax.random.key(0)), mesh=mesh)
 
 
 def test_more_devices_than_there_are_is_refused():
