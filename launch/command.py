@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import textwrap
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,9 +14,12 @@ from typing import Any
 import jax
 from absl import flags
 
-from last_jax import devices
+from last_jax import devices, partners
 
-FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+from . import stopping
+
+FAILED, USAGE_ERROR, DIVERGED = 1, 2, 3
+_REASON_SECONDS = 2  # For `partners` to say which process was lost.
 
 # Messages of JAX and Gloo where the connection to another process broke. Out of memory, as others, is not among them.
 _CONNECTION_LOST = re.compile(
@@ -68,12 +72,20 @@ def run_command(
     arguments: as `sys.argv`, the command's name first.
 
   Returns:
-    The exit status: 2 after an error of the user's, 130 after Ctrl-C.
+    The exit status: 2 after an error of the user's, 3 where all was written but students diverged, 130 after Ctrl-C,
+    143 after SIGTERM.
   """
   flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=flag_values)
   for stream in (sys.stdout, sys.stderr):
     if hasattr(stream, "reconfigure"):
       stream.reconfigure(errors="replace")  # A question mark in a table is better than a crash at the end of a run.
+  with stopping.by_signals():
+    return _run(main, flag_values, documentation, arguments)
+
+
+def _run(
+  main: Callable[[Any], int], flag_values: flags.FlagValues, documentation: str, arguments: Sequence[str]
+) -> int:
   try:
     _parse(flag_values, arguments)
     if flag_values["help"].value:
@@ -82,20 +94,24 @@ def run_command(
     else:
       status = main(flag_values)
     sys.stdout.flush()  # Here, where a closed pipe can be handled, and not when Python exits.
-    return _leave(status)
+    return _finish(status)
   except UsageError as error:
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
     return _leave(USAGE_ERROR)
-  except KeyboardInterrupt:
+  except KeyboardInterrupt as error:
     print("stopped", file=sys.stderr)
-    return _leave(INTERRUPTED)
+    return _leave(stopping.status_of(error))
   except BrokenPipeError:
     _discard_output()
     return _leave(FAILED)
   except Exception as error:
+    if isinstance(error, OSError) and error.filename is not None:  # A full disk, a folder that was removed.
+      print(f"error: {error.filename}: {error.strerror or error}; files that were complete stay", file=sys.stderr)
+      return _leave(FAILED)
     if not jax.distributed.is_initialized():
       raise
     if _is_connection_lost(error):
+      time.sleep(_REASON_SECONDS)
       reason = str(error).strip().splitlines()[0]
       print(f"error: another process of this run was lost; saved states stay ({reason})", file=sys.stderr)
     else:
@@ -108,8 +124,10 @@ def make_console() -> Any:
   from rich.console import Console
 
   quiet = not devices.is_first()
-  console = Console(highlight=False, quiet=quiet)
-  return console if console.is_terminal else Console(highlight=False, quiet=quiet, width=160)
+  # Names of data sets and classes are text as it is, though [x] or :x: are in them.
+  plain: Any = {"highlight": False, "markup": False, "emoji": False, "quiet": quiet}
+  console = Console(**plain)
+  return console if console.is_terminal else Console(**plain, width=160)
 
 
 def _is_connection_lost(error: Exception) -> bool:
@@ -118,14 +136,29 @@ def _is_connection_lost(error: Exception) -> bool:
   return (isinstance(error, jax.errors.JaxRuntimeError) or from_gloo) and bool(_CONNECTION_LOST.search(str(error)))
 
 
+def _finish(status: int) -> int:
+  """Return the exit status, once all processes of the run have finished.
+
+  Unless all of them have succeeded, exit here: JAX would wait for those that do the same.
+  """
+  if jax.distributed.is_initialized() and not partners.finish(status):
+    _exit(status)
+  return status
+
+
 def _leave(status: int) -> int:
   """Return the exit status. After an error in one of several processes, exit at once: JAX would wait for the others."""
-  if status and jax.distributed.is_initialized():
-    with contextlib.suppress(BrokenPipeError):
-      sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+  if jax.distributed.is_initialized():
+    partners.fail()
+    _exit(status)
   return status
+
+
+def _exit(status: int) -> None:
+  with contextlib.suppress(BrokenPipeError):
+    sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(status)
 
 
 def _discard_output() -> None:

@@ -31,7 +31,11 @@ class Flags(flags.FlagValues):
 
   def reals(self, name: str, default: float | None, text: str) -> None:
     """Define a real number, or a list of several, separated by commas: a number is a float, several are a list."""
-    flags.DEFINE(_Reals(), name, default, text, flag_values=self, serializer=_RealsText())
+    flags.DEFINE(_Numbers(float), name, default, text, flag_values=self, serializer=_NumbersText())
+
+  def wholes(self, name: str, default: int | None, text: str) -> None:
+    """Define a whole number from 1, or a list of several."""
+    flags.DEFINE(_Numbers(int), name, default, text, flag_values=self, serializer=_NumbersText())
 
   def text(self, name: str, default: str | None, text: str) -> None:
     """Define a text."""
@@ -50,23 +54,31 @@ class Flags(flags.FlagValues):
     flags.DEFINE_enum(name, default, list(allowed), text, flag_values=self)
 
 
-class _Reals(flags.ArgumentParser):
+class _Numbers(flags.ArgumentParser):
   """Read "0.1" as a number and "0.1,1" as a list of numbers; one that is given twice counts once."""
 
   syntactic_help = "a number, or several with commas between them"
 
-  def parse(self, argument: Any) -> float | list[float]:
+  def __init__(self, kind: type[float] | type[int]):
+    super().__init__()
+    self._kind = kind
+
+  def parse(self, argument: Any) -> Any:
     """Return a number or a list."""
     if not isinstance(argument, str):
       return argument
+    whole = self._kind is int
     try:
-      numbers = list(dict.fromkeys(float(word) for word in argument.split(",")))
+      numbers = list(dict.fromkeys(self._kind(word) for word in argument.split(",")))
     except ValueError:
-      raise ValueError("must be a number, or several with commas between them, as 0.01,0.1") from None
+      kind, example = ("a whole number", "1,8") if whole else ("a number", "0.01,0.1")
+      raise ValueError(f"must be {kind}, or several with commas between them, as {example}") from None
+    if whole and min(numbers) < 1:
+      raise ValueError("must be at least 1")
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-class _RealsText(flags.ArgumentSerializer):
+class _NumbersText(flags.ArgumentSerializer):
   def serialize(self, value: Any) -> str:
     """Return the text that is read as this value."""
     return ",".join(map(repr, several(value)))
@@ -142,6 +154,12 @@ def define_devices(values: Flags, default: str) -> None:
   values.whole("process_id", None, "Number of this process, from 0.", least=0)
 
 
+def _settings(values: Flags) -> dict[str, Any]:
+  """Return what must be the same in all processes of a run: its flags, except those that each may choose."""
+  free = {*NEUTRAL_FLAGS} - {"resume"}
+  return {f"--{name}": value for name, value in values.flag_values_dict().items() if name not in free}
+
+
 def start_devices(values: Flags, cpu_devices: int) -> Mesh | None:
   """Start JAX as the flags say. Return the devices to split students over, or None where there is only one.
 
@@ -153,7 +171,7 @@ def start_devices(values: Flags, cpu_devices: int) -> Mesh | None:
     given: dict[str, Any] = {name: values[name].value for name in DEVICE_FLAGS}
     # Where JAX has started, as in tests, a default must not ask for other devices than there are.
     default = None if devices.has_started() else cpu_devices
-    devices.prepare(**given | {"devices": values.devices or default})
+    devices.prepare(**given | {"devices": values.devices or default}, settings=_settings(values))
     devices.enable_compilation_cache()
     try:
       mesh = devices.mesh(values.devices)

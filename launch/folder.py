@@ -1,17 +1,29 @@
-"""The folder of a run: config.json says which run it holds, so that no run replaces the files of another."""
+"""The folder of a run: it is held while the run lasts, and what is in it beside summary.json is of one run.
 
+config.json says which run the folder holds, so that no run replaces the files of another. Results are written into a
+folder aside. Then summary.json is removed, all of them are moved, and summary.json comes last: where it is, all results
+are of the run whose identifier it shares with config.json. Where it is not, they are not complete.
+"""
+
+import contextlib
 import hashlib
 import json
+import os
 import pathlib
 import shlex
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import flags
 
 from last_jax import devices, tools
+from last_jax.io import read_json, remove_temporaries, replaced_together
+from last_jax.io.files import temporary_name
 
+from . import lock
+from .command import user_errors
 from .flags import NEUTRAL_FLAGS
 
 CONFIG, SUMMARY = "config.json", "summary.json"
@@ -74,12 +86,14 @@ class Folder(NamedTuple):
     files: names of all files that the command can write into it.
     saved: name of the folder in it with the saved states.
     may_grow: flags that may differ when a run is resumed, as the number of episodes.
+    growing: those of `files` that are written while the run lasts, and not with the results.
   """
 
   path: pathlib.Path
   files: Sequence[str]
   saved: str
   may_grow: Sequence[str] = ()
+  growing: Sequence[str] = ()
 
   def check(self, config: Mapping[str, Any], *, resume: bool, overwrite: bool) -> None:
     """Create the folder; raise where it cannot be written to, or holds files of another run, naming them.
@@ -91,20 +105,39 @@ class Folder(NamedTuple):
     if resume and overwrite:
       raise ValueError("--resume and --overwrite exclude each other")
     check_writable(self.path)
+    with lock.hold(self.path):
+      self._check_found(config, resume, overwrite)
+
+  @contextlib.contextmanager
+  def begin(self, config: Mapping[str, Any], *, resume: bool, overwrite: bool) -> "Iterator[Run]":
+    """Hold the folder until the block ends, and prepare it for the run that is yielded.
+
+    Unless resuming, saved states are removed and, with `overwrite`, all results of an earlier run. What a killed
+    process left of files that it was writing is removed. config.json is written where there are no earlier results;
+    otherwise it stays with them until `Run.publish` replaces them.
+    """
+    held = None
+    with contextlib.ExitStack() as stack:
+      if devices.is_first():
+        with user_errors():
+          held = stack.enter_context(lock.hold(self.path))
+          self._check_found(config, resume, overwrite)  # Another run may have been here since `check`.
+        for place in (self.path, *(each for each in (self.path / self.saved).rglob("*") if each.is_dir())):
+          remove_temporaries(place)
+        if not resume:
+          _remove_folder(self.path / self.saved)
+        if overwrite or (self.growing and not resume):
+          # summary.json is first, and the configuration last: until then it says which run the other files are of.
+          for name in sorted(self.files, key=lambda name: (name == CONFIG) - (name == SUMMARY)):
+            (self.path / name).unlink(missing_ok=True)
+        if not (self.path / SUMMARY).exists():
+          tools.write_json(self.path / CONFIG, config)
+      yield Run(self, config, held)
+
+  def _check_found(self, config: Mapping[str, Any], resume: bool, overwrite: bool) -> None:
     found = self._found()
     if found and not overwrite:
       self._check_same(found, config, resume)
-
-  def begin(self, config: Mapping[str, Any], *, resume: bool, overwrite: bool) -> None:
-    """Write config.json. Unless resuming, remove saved states and, with `overwrite`, all results of an earlier run."""
-    if not devices.is_first():
-      return
-    if not resume:
-      shutil.rmtree(self.path / self.saved, ignore_errors=True)
-    if overwrite:  # The configuration is last: until then it says which run the other files are of.
-      for name in sorted(self.files, key=lambda name: name == CONFIG):
-        (self.path / name).unlink(missing_ok=True)
-    tools.write_json(self.path / CONFIG, config)
 
   def _found(self) -> list[str]:
     """Return the names of files here that the command would write."""
@@ -121,9 +154,9 @@ class Folder(NamedTuple):
     if CONFIG not in found:
       raise ValueError(f"{holds}, but no {CONFIG}, so that they are not known to be of this command: {away}")
     try:
-      earlier = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+      earlier = read_json(self.path / CONFIG)
       difference = _find_difference(earlier, config, self.may_grow if resume else ())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
       raise ValueError(f"{holds}, but {CONFIG} cannot be read ({error}): {away}") from error
     if difference and resume:
       raise ValueError(f"--resume: the run in {here} has {difference}: resume it with the same flags")
@@ -137,9 +170,45 @@ class Folder(NamedTuple):
 
   def _is_finished(self) -> bool:
     try:
-      return json.loads((self.path / SUMMARY).read_text(encoding="utf-8"))["interrupted"] is False
+      return read_json(self.path / SUMMARY)["interrupted"] is False
     except (OSError, ValueError, KeyError, TypeError):
       return False
+
+
+def _remove_folder(folder: pathlib.Path) -> None:
+  """Remove a folder whole: a process that is killed meanwhile leaves no part of it under its name."""
+  if folder.is_dir():
+    aside = folder.with_name(temporary_name(folder.name))
+    os.replace(folder, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+class Run(NamedTuple):
+  """A run that holds its folder."""
+
+  folder: Folder
+  config: Mapping[str, Any]
+  lock: lock.Lock | None  # None in a process that does not write.
+
+  def check(self) -> None:
+    """Raise a FileNotFoundError if the folder was removed meanwhile: nothing must be written into another."""
+    if self.lock is not None:
+      self.lock.check()
+
+  @contextlib.contextmanager
+  def publish(self, summary: Mapping[str, Any]) -> Iterator[pathlib.Path]:
+    """Yield an empty folder for the files of the results; at the end of the block they replace all earlier results.
+
+    config.json and `summary`, the content of summary.json, are added. Pictures, which are drawn later, are removed.
+    After an error inside the block, the earlier results are as they were.
+    """
+    self.check()
+    others = [name for name in self.folder.files if name not in self.folder.growing]
+    with replaced_together(self.folder.path, SUMMARY, others) as aside:
+      yield aside
+      identifier = uuid.uuid4().hex
+      tools.write_json(aside / CONFIG, {"run": identifier, **self.config})
+      tools.write_json(aside / SUMMARY, {"run": identifier, **summary})
 
 
 def _find_difference(earlier: dict[str, Any], config: Mapping[str, Any], may_grow: Sequence[str]) -> str:

@@ -1,7 +1,9 @@
 """Output of commands: lines, progress bars, and the summary, table and pictures of `launch.teach`."""
 
+import functools
 import pathlib
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +12,8 @@ import last_jax as last
 from last_jax import tools
 from last_jax.teaching import METRICS
 from last_jax.tools import Family, Level, Variant
+
+from .command import FAILED
 
 
 def say(console: Any, text: str) -> None:
@@ -90,13 +94,32 @@ def _summarize_method(result: Taught) -> dict[str, Any]:
     reached = result.hitting_time[result.hitting_time >= 0]
     summary["hitting_time"] = {"reached": len(reached), "of": students}
     summary["hitting_time"] |= interval(reached) if len(reached) else {"mean": None, "half_width": None}
-  lost = sum(~np.isfinite(values[:, -1]) for values in result.metrics.values())
-  return summary | {
-    "diverged": int(np.count_nonzero(lost)),
-    "microseconds_per_student_step": 1e6 * result.run_seconds / (students * int(result.arrays["step"][-1])),
-    "run_seconds": result.run_seconds,
-    "compile_seconds": result.compile_seconds,
-  }
+  return (
+    summary
+    | summarize_diverged(diverged_at(result))
+    | {
+      "microseconds_per_student_step": 1e6 * result.run_seconds / (students * int(result.arrays["step"][-1])),
+      "run_seconds": result.run_seconds,
+      "compile_seconds": result.compile_seconds,
+    }
+  )
+
+
+def diverged_at(result: Taught) -> np.ndarray:
+  """Return the step of the first record with a metric that is no finite number, `[students]`; -1 where all are."""
+  return find_diverged(result.arrays["step"], result.metrics)
+
+
+def find_diverged(step: np.ndarray, metrics: Mapping[str, np.ndarray]) -> np.ndarray:
+  """Return the like from steps `[records]` and metrics `[students, records]`."""
+  lost = np.any([~np.isfinite(values) for values in metrics.values()], axis=0)
+  return np.where(lost.any(1), step[lost.argmax(1)], -1)
+
+
+def summarize_diverged(steps: np.ndarray) -> dict[str, int | None]:
+  """Return how many students diverged, and by which step the first did, from `diverged_at [students]`."""
+  lost = steps[steps >= 0]
+  return {"diverged": len(lost), "first_diverged_at": int(lost.min()) if len(lost) else None}
 
 
 def interval(values: np.ndarray) -> dict[str, float]:
@@ -166,7 +189,10 @@ def make_notes(summary: dict[str, Any]) -> list[str]:
     if not method.get("exact", True):
       notes.append(f"{method['name']}: labels are found by {method['labels']}: a local optimum")
     if method["diverged"]:
-      notes.append(f"{method['name']}: {method['diverged']} students diverged: try a smaller --learning_rate")
+      notes.append(
+        f"{method['name']}: {method['diverged']} students diverged, the first by step "
+        f"{method['first_diverged_at']}: try a smaller --learning_rate"
+      )
   return notes
 
 
@@ -177,6 +203,8 @@ def to_curves(taught: Mapping[str, Taught]) -> dict[str, np.ndarray]:
     curves |= {f"{key}/{metric}": values for metric, values in result.metrics.items()}
     if result.hitting_time is not None:
       curves[f"{key}/hitting_time"] = result.hitting_time
+    if ((steps := diverged_at(result)) >= 0).any():
+      curves[f"{key}/diverged_at"] = steps
   return curves
 
 
@@ -199,17 +227,18 @@ def to_curriculum(
   return last.Curriculum(problem, lessons, init=init, final=final, **about)
 
 
-def draw(
+def pictures(
   out: pathlib.Path, title: str, taught: Sequence[Taught], target_facts: Mapping[str, Any], precision: str
-) -> None:
-  """Draw curves.png, by iteration, and time.png, by wall time."""
+) -> dict[pathlib.Path, Callable[[pathlib.Path], None]]:
+  """Return functions that draw curves.png, by iteration, and time.png, by wall time."""
   levels = {name: [Level("target", target_facts[name])] for name in ("objective", "accuracy") if name in target_facts}
   levels["distance"] = [Level(f"{precision} rounding", target_facts["rounding_floor"], floor=True)]
   if target_facts.get("unreachable_distance", 0.0) > 0:
     levels["distance"].append(Level("no label teaches this", target_facts["unreachable_distance"], floor=True))
   who = "all students at once" if _count_students(taught[0]) > 1 else "one student"
   by_time = f"seconds of teaching {who}, once compiled"
-  for file, label in (("curves.png", "iteration"), ("time.png", by_time)):
+
+  def draw_by(path: pathlib.Path, label: str) -> None:
     curves = []
     for each in taught:
       step = each.arrays["step"]
@@ -217,4 +246,29 @@ def draw(
       axis = step if label == "iteration" else each.run_seconds * step / step[-1]
       curves.append(tools.Curves(each.name, {label: axis}, each.metrics, each.family, each.variant))
     charts = tools.metric_charts(curves, levels=levels, x_log=label != "iteration")
-    tools.plot_charts(out / file, charts, title=title, who="students")
+    tools.plot_charts(path, charts, title=title, who="students")
+
+  labels = {"curves.png": "iteration", "time.png": by_time}
+  return {out / file: functools.partial(draw_by, label=label) for file, label in labels.items()}
+
+
+def draw_all(pictures: Mapping[pathlib.Path, Callable[[pathlib.Path], None]]) -> int:
+  """Draw pictures, after all numbers are written. One that fails is named, and costs nothing else.
+
+  Returns:
+    The exit status.
+  """
+  status = 0
+  for path, draw_one in pictures.items():
+    try:
+      draw_one(path)
+    except Exception as error:  # Nothing that a picture needs may end the command.
+      reason = " ".join(str(error).split()) or type(error).__name__
+      print(f"error: {path} could not be made, all else is written: {reason}", file=sys.stderr)
+      status = FAILED
+  return status
+
+
+def say_written(console: Any, paths: Sequence[pathlib.Path], *, before: str = "") -> None:
+  """Print the paths of those files that are there."""
+  say(console, f"{before}wrote " + ", ".join(str(path) for path in paths if path.exists()))

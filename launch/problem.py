@@ -18,6 +18,7 @@ import numpy as np
 import last_jax as last
 from last_jax import checks
 from last_jax.data.params import params_from_arrays
+from last_jax.io.files import opened, unpacked_limit
 from last_jax.models import param_shapes
 from last_jax.pool import shorten
 from last_jax.tools import specs
@@ -33,7 +34,7 @@ TABLES = (".csv", ".parquet")
 LEARNING_RATES = {"half_moons": 0.3, "gaussian": 0.03, "regression": 0.003, "mnist": 1e-3}
 FILE_LEARNING_RATE = 0.01
 # The flags that take lists where a sweep is possible.
-SWEPT = ("learning_rate", "weight_decay", "momentum")
+SWEPT = ("learning_rate", "weight_decay", "momentum", "batch_size")
 # The flags that `define_flags` defines.
 FLAGS = (
   "dataset", "label", "columns", "test_share", "scale_inputs",
@@ -53,7 +54,7 @@ def define_flags(
     learner: the default of --learner; None: the one that fits the data.
     bias: the default of --bias.
     learning_rate: explains the default of --learning_rate in the help.
-    lists: whether the flags in `SWEPT` take lists too.
+    lists: whether those of them that are in `SWEPT` take lists too.
   """
   values.text(
     "dataset", dataset,
@@ -165,7 +166,7 @@ def read(
   return Given(dataset, name, learner, rate)
 
 
-def settings_of(values: Flags) -> list[dict[str, float | None]]:
+def settings_of(values: Flags) -> list[dict[str, Any]]:
   """Return all combinations of the numbers of the flags in `SWEPT`; one where none is a list."""
   numbers = [several(values[name].value) for name in SWEPT]
   return [dict(zip(SWEPT, combination, strict=True)) for combination in itertools.product(*numbers)]
@@ -218,7 +219,7 @@ def _load(values: Flags) -> last.Dataset:
     raise ValueError(
       f"--dataset={name} is not known: use one of {known}, or a file, FILE.npz, FILE.csv or FILE.parquet"
     )
-  if not pathlib.Path(name).is_file():
+  if not pathlib.Path(name).exists():
     raise FileNotFoundError(f"--dataset={name}: there is no such file")
   return last.data.load_npz(name) if name.endswith(".npz") else _prepare(values, _load_table(values))
 
@@ -240,11 +241,26 @@ def _load_table(values: Flags) -> last.Pool:
     try:
       import pandas
 
-      frame = pandas.read_parquet(path)
+      with opened(path) as stream:
+        _check_parquet(stream)
+        frame = pandas.read_parquet(stream)
     except ImportError as error:  # Of pandas, or of what it reads parquet files with.
       raise ValueError("parquet files need pandas and pyarrow: pip install pandas pyarrow") from error
+    except (ArithmeticError, LookupError, RuntimeError, MemoryError) as error:  # As damaged files raise them.
+      raise ValueError(f"it is not a parquet file, or is damaged: {error}") from error
     label = list(frame.columns)[-1] if values.label is None else values.label
     return last.Pool.from_frame(frame, label=label, features=values.columns)
+
+
+def _check_parquet(stream: Any) -> None:
+  """Raise if the table is too large for its file: columns of one value take next to no space in it."""
+  import pyarrow.parquet
+
+  facts = pyarrow.parquet.read_metadata(stream)
+  stream.seek(0)
+  size, limit = 8 * facts.num_rows * facts.num_columns, unpacked_limit(stream)
+  if size > limit:
+    raise ValueError(f"its table takes {size} bytes, of which at most {limit} are allowed for the size of the file")
 
 
 def _prepare(values: Flags, pool: last.Pool) -> last.Dataset:

@@ -21,6 +21,7 @@ finished with the same settings, code and versions are not made again (--redo ma
 the x axis), summary.json and config.json; and for each figure a folder with its own curves.npz and pictures.
 """
 
+import contextlib
 import os
 import pathlib
 import sys
@@ -31,11 +32,12 @@ from typing import Any
 from absl import flags
 
 from last_jax import checks, reproduction
+from last_jax.io import remove_temporaries
 from last_jax.reproduction import FIGURES, SEEDS, Figure, Finished, Size, report
 
-from . import command, problem
+from . import command, lock, problem, stopping
 from .folder import check_writable, make_config
-from .output import make_progress
+from .output import draw_all, make_progress, say, say_written
 
 
 def make_flags() -> flags.FlagValues:
@@ -84,25 +86,36 @@ def _reproduce(values: flags.FlagValues) -> int:
   with command.user_errors():
     size, wanted = _read(values)
     check_writable(values.out)
-  console = command.make_console()
+  console, out = command.make_console(), pathlib.Path(values.out)
+  with contextlib.ExitStack() as stack:
+    with command.user_errors():
+      held = stack.enter_context(lock.hold(out))
+    remove_temporaries(out)
+    return _make_all(values, size, wanted, held, console)
+
+
+def _make_all(values: flags.FlagValues, size: Size, wanted: Sequence[Figure], held: lock.Lock, console: Any) -> int:
+  """Make the figures that are not finished, and the report on all; return the exit status."""
   out = pathlib.Path(values.out)
   left = [each for each in wanted if values.redo or reproduction.load(out / each.name, each, size) is None]
   for figure in wanted:
     if figure not in left:
       console.print(f"{figure.name}: already finished (--redo makes it again)")
   begin = time.perf_counter()
-  finished, interrupted = _make_figures(left, size, out, values.jobs or min(4, os.cpu_count() or 1), console)
+  finished, stopped = _make_figures(left, size, out, values.jobs or min(4, os.cpu_count() or 1), console)
   failures = {each.figure.name: each.failure for each in finished if each.failure}
   config = make_config("launch.reproduce", values, {"seeds": size.seeds}, {})
-  findings = reproduction.write_report(out, wanted, size, failures, config, time.perf_counter() - begin)
+  held.check()
+  findings, write_page = reproduction.write_report(out, wanted, size, failures, config, time.perf_counter() - begin)
   if findings:
     console.print(report.make_table(findings))
   for name, failure in failures.items():
-    console.print(f"{name} failed: {report.last_line(failure)}", markup=False, soft_wrap=True)
-  if interrupted:
-    console.print("stopped: finished figures stay, and the same command resumes with the rest")
-  console.print("wrote " + ", ".join(str(out / name) for name in report.FILES), markup=False, soft_wrap=True)
-  return command.INTERRUPTED if interrupted else command.FAILED if failures else 0
+    say(console, f"{name} failed: {report.last_line(failure)}")
+  status = draw_all({out / "index.html": write_page})
+  if stopped:
+    say(console, "stopped: finished figures stay, and the same command resumes with the rest")
+  say_written(console, [out / name for name in report.FILES])
+  return stopped or (command.FAILED if failures else status)
 
 
 def _read(values: flags.FlagValues) -> tuple[Size, list[Figure]]:
@@ -122,8 +135,11 @@ def _read(values: flags.FlagValues) -> tuple[Size, list[Figure]]:
 
 def _make_figures(
   figures: Sequence[Figure], size: Size, out: pathlib.Path, jobs: int, console: Any
-) -> tuple[list[Finished], bool]:
-  """Make figures with a progress bar for each and for all. Return the finished ones, and whether Ctrl-C ended it."""
+) -> tuple[list[Finished], int]:
+  """Make figures with a progress bar for each and for all.
+
+  Return the finished ones, and the exit status if Ctrl-C or SIGTERM has ended it, otherwise 0.
+  """
   finished: list[Finished] = []
   with make_progress(console) as progress:
     overall = progress.add_task("all figures", total=sum(figure.weight for figure in figures) or 1.0)
@@ -149,9 +165,9 @@ def _make_figures(
 
     try:
       reproduction.run_figures(figures, size, out, jobs, on_progress, on_finished)
-    except KeyboardInterrupt:
-      return finished, True
-  return finished, False
+    except KeyboardInterrupt as error:
+      return finished, stopping.status_of(error)
+  return finished, 0
 
 
 if __name__ == "__main__":

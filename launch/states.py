@@ -58,7 +58,8 @@ class Course:
       return
     whole = devices.gather(state)
     if devices.is_first():
-      self._folder.mkdir(parents=True, exist_ok=True)
+      self._folder.parent.mkdir(exist_ok=True)  # Not its parents: a folder that was removed is not made again.
+      self._folder.mkdir(exist_ok=True)
       last.save(self._folder / f"records-{self._saved_steps}.npz", _join(unsaved))
       last.save(self._folder / "state.npz", whole)
     self._saved += unsaved
@@ -87,7 +88,10 @@ class Course:
     while step < self._saved_steps:
       path = self._folder / f"records-{step}.npz"
       pieces.append(last.load(path))
-      before, step = step, int(pieces[-1]["step"][-1])
+      try:
+        before, step = step, int(pieces[-1]["step"][-1])
+      except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} does not hold records with their steps") from error
       if not before < step <= self._saved_steps:
         raise ValueError(f"{path} does not belong to the state beside it: it ends at step {step}")
     return pieces

@@ -1,5 +1,6 @@
 """Sweeps of `launch.teach`: every method with every combination of the numbers that flags list."""
 
+import functools
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,9 @@ from last_jax.io import read_arrays, save_npz
 from last_jax.stacking import Setting
 from last_jax.teaching import METRICS
 
-from . import command, methods, output, problem
+from . import command, methods, output, problem, stopping
 from .flags import Flags, several
-from .folder import Folder, make_config
+from .folder import Folder, Run, make_config
 from .output import say
 
 FILES = ("config.json", "curves.npz", "summary.json", "sweep.png", "lessons.npz")
@@ -52,28 +53,31 @@ def run(values: Flags, mesh: Mesh | None, console: Any) -> int:
     swept = _prepare(values)
   for note in swept.notes:
     say(console, f"note: {note}")
-  swept.folder.begin(swept.config, resume=values.resume, overwrite=values.overwrite)
-  missing = _find_missing(swept)
-  found, begin = len(swept.settings) - len(missing), time.perf_counter()
-  done = found
-  try:
-    with output.make_progress(console) as progress:
-      bar = progress.add_task("compiling", total=len(swept.settings), completed=done)
-      taught = stacking.teach_settings(
-        swept.keys, {name: swept.settings[name] for name in missing}, at_once=_STUDENTS_AT_ONCE, mesh=mesh
-      )
-      for name, result in taught:
-        _save(swept.path(name), result)
-        done += 1
-        progress.update(bar, completed=done, description="teaching")
-  except KeyboardInterrupt:
-    say(console, f"stopped: {done} of {len(swept.settings)} settings are finished; --resume continues")
-    return command.INTERRUPTED
-  resumed = f", {found} were there" if found else ""
-  say(console, f"{len(missing)} settings in {time.perf_counter() - begin:.1f} s, compiling included{resumed}")
-  if devices.is_first():
-    _write(swept, console)
-  return 0
+  with swept.folder.begin(swept.config, resume=values.resume, overwrite=values.overwrite) as held:
+    with command.user_errors():
+      missing = _find_missing(swept)
+    begin, done = time.perf_counter(), len(swept.settings) - len(missing)
+    try:
+      with output.make_progress(console) as progress, stopping.together():
+        bar = progress.add_task("compiling", total=len(swept.settings), completed=done)
+        taught = stacking.teach_settings(
+          swept.keys, {name: swept.settings[name] for name in missing}, at_once=_STUDENTS_AT_ONCE, mesh=mesh
+        )
+        for name, result in taught:
+          _save(swept.path(name), result)
+          done += 1
+          progress.update(bar, completed=done, description="teaching")
+          _, stopped = stopping.agree(save=False)
+          if stopped:
+            raise stopped
+    except KeyboardInterrupt as error:
+      say(console, f"stopped: {done} of {len(swept.settings)} settings are finished; --resume continues")
+      return stopping.status_of(error)
+    before = len(swept.settings) - len(missing)
+    resumed = f", {before} were there" if before else ""
+    say(console, f"{len(missing)} settings in {time.perf_counter() - begin:.1f} s, compiling included{resumed}")
+    status = _write(held, swept, console) if devices.is_first() else 0
+    return int(devices.from_first(np.asarray(status)))
 
 
 # --- From flags to settings.
@@ -84,6 +88,8 @@ def _prepare(values: Flags) -> Sweep:
   problem.check_starts(values)
   numbers = problem.settings_of(values)
   differing = [name for name in problem.SWEPT if len(several(values[name].value)) > 1]
+  if values.lessons and "batch_size" in differing:
+    raise ValueError("--lessons needs one --batch_size: lessons of all settings are in one array")
   first = problem.read(values, numbers=numbers[0])
   methods.build(values, first.learner, None)  # Raises before targets are fitted, which can take long.
   givens = [first, *(problem.read(values, numbers=each, dataset=first.dataset) for each in numbers[1:])]
@@ -117,12 +123,13 @@ def _prepare(values: Flags) -> Sweep:
     teachable = last.Problem(
       given.learner, given.dataset.train, target=target, test=given.dataset.test, tolerance=values.tolerance
     )
-    plan = teaching.make_plan(teachable, values.steps, values.batch_size, record_every, None, None, values.lessons)
+    size = each["batch_size"]
+    plan = teaching.make_plan(teachable, values.steps, size, record_every, None, None, values.lessons)
     built = methods.build(values, given.learner, target)
     for key, method in built.items():
-      structure = key, jax.tree.structure(given.learner)
+      structure = key, size, jax.tree.structure(given.learner)
       if structure not in checked:
-        methods.check(key, method, teachable, values.batch_size)
+        methods.check(key, method, teachable, size)
         checked.add(structure)
       settings[place, key] = Setting(teachable, method.teacher, plan, params)
   students = f"{values.students} student{'s' * (values.students != 1)}"
@@ -144,9 +151,29 @@ def _prepare(values: Flags) -> Sweep:
 
 
 def _find_missing(swept: Sweep) -> list[Name]:
-  """Return the settings without a file; the first process decides."""
-  exists = devices.from_first(np.array([swept.path(name).is_file() for name in swept.settings]))
+  """Return the settings without a file; the first process decides. Raise where a file is not one of a setting."""
+  exists = np.zeros(len(swept.settings), bool)
+  if devices.is_first():
+    exists[:] = [swept.path(name).is_file() for name in swept.settings]
+    for name, there in zip(swept.settings, exists, strict=True):
+      if there:  # Now, and not after all others are taught.
+        _read(swept, name)
+  exists = devices.from_first(exists)
   return [name for name, there in zip(swept.settings, exists, strict=True) if not there]
+
+
+def _read(swept: Sweep, name: Name) -> dict[str, np.ndarray]:
+  """Return the records of a setting; raise a ValueError that names the file if they are not such."""
+  path, plan = swept.path(name), swept.settings[name].plan
+  arrays = read_arrays(path)
+  step = arrays.get("step")
+  if step is None or step.ndim != 1 or not step.size or int(step[-1]) != plan.steps:
+    raise ValueError(f"{path} does not hold the records of {plan.steps} steps: remove it, and it is made again")
+  for metric in plan.metrics:
+    shape = (swept.keys.shape[0], len(step))
+    if metric not in arrays or arrays[metric].shape != shape:
+      raise ValueError(f"{path} must hold {metric} {list(shape)}: remove it, and it is made again")
+  return arrays
 
 
 def _save(path: pathlib.Path, result: last.Result) -> None:
@@ -155,36 +182,41 @@ def _save(path: pathlib.Path, result: last.Result) -> None:
     return
   arrays = {name: getattr(result, name) for name in (*METRICS, "hitting_time")} | {"step": result.step[0]}
   arrays |= {} if result.lessons is None else result.lessons._asdict()
-  path.parent.mkdir(parents=True, exist_ok=True)
+  path.parent.parent.mkdir(exist_ok=True)  # Not its parents: a folder that was removed is not made again.
+  path.parent.mkdir(exist_ok=True)
   save_npz(path, **{name: np.asarray(value) for name, value in arrays.items() if value is not None})
 
 
 # --- Results.
 
 
-def _write(swept: Sweep, console: Any) -> None:
-  taught = {name: read_arrays(swept.path(name)) for name in swept.settings}
-  out = swept.folder.path
-  for file, names in (("curves.npz", (*METRICS, "hitting_time")), ("lessons.npz", ("index", "label"))):
-    arrays = {
-      f"{key}/{name}": np.stack([taught[place, key][name] for place in range(len(swept.combinations))])
-      for key in swept.methods
-      for name in names
-      if name in taught[0, key]
-    }
-    if arrays:
-      axes = {flag: np.array([each[flag] for each in swept.combinations]) for flag in swept.combinations[0]}
-      save_npz(out / file, step=next(iter(taught.values()))["step"], **axes, **arrays)
+def _write(held: Run, swept: Sweep, console: Any) -> int:
+  """Write the results, show them, and then draw them; return the exit status."""
+  with command.user_errors():
+    taught = {name: _read(swept, name) for name in swept.settings}
   summary = _summarize(swept, taught)
-  tools.write_json(out / "summary.json", summary)
-  _draw(swept, taught, out / "sweep.png")
+  out = swept.folder.path
+  with held.publish(summary) as folder:
+    for file, names in (("curves.npz", (*METRICS, "hitting_time")), ("lessons.npz", ("index", "label"))):
+      arrays = {
+        f"{key}/{name}": np.stack([taught[place, key][name] for place in range(len(swept.combinations))])
+        for key in swept.methods
+        for name in names
+        if name in taught[0, key]
+      }
+      if arrays:
+        axes = {flag: np.array([each[flag] for each in swept.combinations]) for flag in swept.combinations[0]}
+        save_npz(folder / file, step=next(iter(taught.values()))["step"], **axes, **arrays)
   console.print(_make_table(swept, summary))
   for each in summary["settings"]:
     if each["diverged"]:
       numbers = " ".join(f"--{flag}={value:g}" for flag, value in each["numbers"].items())
-      say(console, f"note: {each['name']} at {numbers}: {each['diverged']} students diverged")
-  written = [out / name for name in FILES if (out / name).exists()]
-  say(console, "wrote " + ", ".join(map(str, [*written, out / swept.folder.saved])))
+      text = f"note: {each['name']} at {numbers}: {each['diverged']} students diverged, the first by step "
+      say(console, text + str(each["first_diverged_at"]))
+  status = output.draw_all({out / "sweep.png": functools.partial(_draw, swept, taught)})
+  output.say_written(console, [*(out / name for name in FILES), out / swept.folder.saved])
+  lost = any(each["diverged"] for each in summary["settings"])
+  return status or (command.DIVERGED if lost else 0)
 
 
 def _summarize(swept: Sweep, taught: Mapping[Name, Mapping[str, np.ndarray]]) -> dict[str, Any]:
@@ -192,7 +224,8 @@ def _summarize(swept: Sweep, taught: Mapping[Name, Mapping[str, np.ndarray]]) ->
   settings = []
   for (place, key), arrays in taught.items():
     ends = {metric: arrays[metric][:, -1] for metric in METRICS if metric in arrays}
-    lost = sum(~np.isfinite(values) for values in ends.values())
+    metrics = {metric: arrays[metric] for metric in METRICS if metric in arrays}
+    lost = output.summarize_diverged(output.find_diverged(arrays["step"], metrics))
     entry: dict[str, Any] = {
       "method": key,
       "name": swept.methods[key].teacher.name,
@@ -201,7 +234,7 @@ def _summarize(swept: Sweep, taught: Mapping[Name, Mapping[str, np.ndarray]]) ->
     entry |= {metric: output.interval(values) for metric, values in ends.items()}
     if "hitting_time" in arrays:
       entry["reached"] = int(np.count_nonzero(arrays["hitting_time"] >= 0))
-    settings.append(entry | {"diverged": int(np.count_nonzero(lost)), "target": swept.facts[place]})
+    settings.append(entry | lost | {"target": swept.facts[place]})
   return {
     "title": swept.title,
     "interrupted": False,

@@ -35,7 +35,9 @@ Every method teaches the same students from the same random examples. Into --out
 time.png (by wall time), curves.npz (arrays METHOD/distance, METHOD/objective, METHOD/accuracy, [students, records],
 and step), summary.json, config.json (with the command that repeats the run), state/ (for --resume) and, with
 --lessons, lessons.npz, from which students elsewhere can learn: docs/lessons.md says how to read it. After Ctrl-C the
-files hold the methods that are finished.
+files hold the methods that are finished. Exit status: 0; 1 after a failure; 2 for wrong flags or input; 3 if students
+diverged (all is written; summary.json says how many and from which step, curves.npz which, as METHOD/diverged_at);
+130 after Ctrl-C.
 """
 
 import contextlib
@@ -57,8 +59,8 @@ from last_jax.io import save_npz
 from last_jax.tools.chunks import Timed
 from last_jax.watching import chunk_length
 
-from . import command, flags, methods, output, problem, sweep
-from .folder import Folder, make_config
+from . import command, flags, methods, output, problem, stopping, sweep
+from .folder import Folder, Run, make_config
 from .methods import Method
 from .output import Taught, say
 from .states import Course, to_arrays
@@ -79,7 +81,7 @@ def make_flags() -> flags.Flags:
   methods.define_flags(values)
   values.whole("steps", 400, "Number of iterations.")
   values.whole("students", 20, "Number of learners that each method teaches; means and bands are over them.")
-  values.whole("batch_size", 1, "Number of examples shown in an iteration.")
+  values.wholes("batch_size", 1, "Number of examples shown in an iteration. A list sweeps over it.")
   values.whole("record_every", None, "Iterations between two records. Default: about 100 records in all.")
   values.real("tolerance", None, "Report the hitting time too: the first iteration with a distance of at most this.")
   values.switch("lessons", False, "Write the curriculum, iteration by iteration, into lessons.npz: docs/lessons.md.")
@@ -132,15 +134,18 @@ def _teach(values: flags.Flags) -> int:
       setup = _prepare(values, mesh)
     for note in setup.notes:
       say(console, f"note: {note}")
-    setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite)
-    taught, failure = _teach_all(setup, values, console)
-    if taught and devices.is_first():
-      _write(setup.folder.path, setup, taught, console, interrupted=failure is not None)
+    status = 0
+    with setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite) as run:
+      taught, failure = _teach_all(setup, values, console)
+      if taught and devices.is_first():
+        status = _write(run, setup, taught, console, interrupted=failure is not None)
   if isinstance(failure, Exception):
     raise failure
   if failure is not None:
     say(console, f"stopped: {len(taught)} of {len(setup.methods)} methods are finished; --resume continues")
-  return 0 if failure is None else command.INTERRUPTED
+    return stopping.status_of(failure)
+  lost = any((output.diverged_at(each) >= 0).any() for each in taught.values())
+  return status or (command.DIVERGED if lost else 0)
 
 
 # --- From flags to a setup.
@@ -228,8 +233,9 @@ def _teach_all(setup: Setup, values: flags.Flags, console: Any) -> tuple[dict[st
   """Return what was finished, and what stopped the rest: Ctrl-C or an error."""
   taught: dict[str, Taught] = {}
   try:
-    with output.make_progress(console) as progress:
+    with output.make_progress(console) as progress, stopping.together():
       bar = progress.add_task("", total=setup.steps * len(setup.methods))
+      advance = Timed(functools.partial(last.run, **setup.settings))  # Methods that differ in numbers share programs.
       for place, (key, method) in enumerate(setup.methods.items()):
         title = f"[{place + 1}/{len(setup.methods)}] {method.teacher.name}"
 
@@ -242,7 +248,7 @@ def _teach_all(setup: Setup, values: flags.Flags, console: Any) -> tuple[dict[st
         course = _make_course(setup, key)
         with command.user_errors(), command.naming("resume", True):
           resumed = values.resume and course.resume()
-        taught[key] = _finish(setup, key, course, values.checkpoint_seconds, on_steps)
+        taught[key] = _finish(setup, key, course, advance, values.checkpoint_seconds, on_steps)
         timing = f"{taught[key].run_seconds:.2f} s, after {taught[key].compile_seconds:.1f} s of compiling"
         say(console, f"{title}: {setup.steps} steps in {timing}{', resumed' * resumed}")
   except (Exception, KeyboardInterrupt) as error:
@@ -257,11 +263,12 @@ def _make_course(setup: Setup, key: str) -> Course:
   return Course(folder, state, start | {"step": np.zeros(1, int)}, setup.settings["mesh"])
 
 
-def _finish(setup: Setup, key: str, course: Course, save_seconds: float, on_steps: Callable[[int], None]) -> Taught:
+def _finish(
+  setup: Setup, key: str, course: Course, advance: Timed, save_seconds: float, on_steps: Callable[[int], None]
+) -> Taught:
   """Take all steps that are left, in chunks: progress is shown and the state is saved between them."""
   method = setup.methods[key]
   shared = devices.copy_to_all((setup.problem, method.teacher), setup.settings["mesh"])
-  advance = Timed(functools.partial(last.run, **setup.settings))
   chunk, last_save = chunk_length(setup.steps, setup.settings["record_every"]), time.perf_counter()
   try:
     while course.steps < setup.steps:
@@ -270,12 +277,14 @@ def _finish(setup: Setup, key: str, course: Course, save_seconds: float, on_step
       seconds = (advance.compile_seconds - before[0], advance.run_seconds - before[1])
       course.append(state, to_arrays(records, seconds))
       on_steps(course.steps)
-      # The first process decides: all must save together.
-      if devices.from_first(np.asarray(time.perf_counter() - last_save >= save_seconds)):
+      save, stopped = stopping.agree(time.perf_counter() - last_save >= save_seconds)
+      if save:
         course.save()
         last_save = time.perf_counter()
+      if stopped:
+        raise stopped
   except KeyboardInterrupt:
-    if jax.process_count() == 1:  # Of several processes each may be elsewhere.
+    if jax.process_count() == 1:  # Several have saved together, or each may be elsewhere.
       course.save()
     raise
   course.save()
@@ -294,20 +303,21 @@ def _finish(setup: Setup, key: str, course: Course, save_seconds: float, on_step
   )
 
 
-def _write(out: pathlib.Path, setup: Setup, taught: dict[str, Taught], console: Any, *, interrupted: bool) -> None:
-  """Write the results, and show them."""
-  save_npz(out / "curves.npz", **output.to_curves(taught))
+def _write(run: Run, setup: Setup, taught: dict[str, Taught], console: Any, *, interrupted: bool) -> int:
+  """Write the results, show them, and then draw them; return the exit status."""
   lessons = output.to_curriculum(setup.problem, setup.params, taught, **setup.about_lessons)
-  if lessons is not None:
-    last.save(out / "lessons.npz", lessons)
-  precision = f"float{8 * setup.problem.pool.x.dtype.itemsize}"
-  output.draw(out, setup.title, list(taught.values()), setup.target_facts, precision)
   summary = output.summarize(setup.title, taught, setup.target_facts, interrupted, setup.problem.pool.classes)
-  tools.write_json(out / "summary.json", summary)
+  with run.publish(summary) as folder:
+    save_npz(folder / "curves.npz", **output.to_curves(taught))
+    if lessons is not None:
+      last.save(folder / "lessons.npz", lessons)
   console.print(output.make_table(summary))
   for note in output.make_notes(summary):
     say(console, f"note: {note}")
-  say(console, "wrote " + ", ".join(str(out / name) for name in FILES if name != "lessons.npz" or lessons is not None))
+  out, precision = setup.folder.path, f"float{8 * setup.problem.pool.x.dtype.itemsize}"
+  status = output.draw_all(output.pictures(out, setup.title, list(taught.values()), setup.target_facts, precision))
+  output.say_written(console, [out / name for name in FILES])
+  return status
 
 
 if __name__ == "__main__":

@@ -44,14 +44,15 @@ from jax.sharding import Mesh
 
 import last_jax as last
 from last_jax import checks, devices, tools, training
-from last_jax.io import replaced
+from last_jax.io import naming_file, opened, replaced
+from last_jax.io.files import parse_json
 from last_jax.tools import specs
 from last_jax.tools.chunks import Timed
 from last_jax.training import Log, Trainer
 from last_jax.training.checkpoint import Checkpoints
 
-from . import command, flags, output, problem
-from .folder import Folder, check_writable, fingerprint, make_config, repeat_command
+from . import command, flags, output, problem, stopping
+from .folder import Folder, Run, check_writable, fingerprint, make_config, repeat_command
 from .methods import POLICY_FILE
 from .output import say
 
@@ -178,7 +179,9 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
     settled["actions"] = "binary_augmented" if learner.num_outputs(dataset.train.x) == 2 else "mixtures"
   kind, evaluate_every = METHODS[values.method], values.report_every if settled["keep_best"] else 0
   method = kind(**_read_settings(kind, values.flag_values_dict() | settled), evaluate_every=evaluate_every)
-  folder = Folder(pathlib.Path(values.out), FILES, "checkpoints", may_grow=("episodes",))
+  folder = Folder(pathlib.Path(values.out), FILES, "checkpoints", may_grow=("episodes",), growing=(METRICS_FILE,))
+  if not _is_utf8(os.path.abspath(values.out)):
+    raise ValueError(f"--out={values.out} must be a path in UTF-8: the library that writes checkpoints takes no other")
   check_writable(values.out)  # Before the target is fitted, which can take long.
   target_key, training_key = jax.random.split(jax.random.key(values.seed))
   target, _, notes = problem.find_target(values, given, target_key)
@@ -210,6 +213,14 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
   )
 
 
+def _is_utf8(path: str) -> bool:
+  try:
+    path.encode()
+  except UnicodeEncodeError:
+    return False
+  return True
+
+
 def _make_try_command(values: flags.Flags, settled: dict[str, Any], learner: last.learners.Learner) -> list[str]:
   """Return the words of a command of `launch.teach` with the same data, learner and students."""
   words = repeat_command("launch.teach", values, settled, only=(*problem.FLAGS, "batch_size", "seed", "x64"))
@@ -230,11 +241,11 @@ def _train_teacher(values: flags.Flags) -> int:
       setup = _prepare(values, mesh)
     for note in setup.notes:
       say(console, f"note: {note}")
-    setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite)
-    return _train(setup, values, console)
+    with setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite) as held:
+      return _train(held, setup, values, console)
 
 
-def _train(setup: Setup, values: flags.Flags, console: Any) -> int:
+def _train(held: Run, setup: Setup, values: flags.Flags, console: Any) -> int:
   """Train to the end, or until Ctrl-C; return the exit status."""
   trainer, key = devices.copy_to_all((setup.trainer, setup.key), setup.trainer.mesh)
   state = jax.jit(Trainer.init)(trainer, key)
@@ -245,11 +256,15 @@ def _train(setup: Setup, values: flags.Flags, console: Any) -> int:
       say(console, f"resuming after episode {int(state.episode)}")
     elif values.resume:
       say(console, "there is no checkpoint yet: training starts at the beginning")
+    lines = _read_metrics(setup.folder.path / METRICS_FILE, int(state.episode)) if devices.is_first() else []
   advance, saved, last_save = Timed(Trainer.advance), int(state.episode), time.perf_counter()
   path = setup.folder.path / METRICS_FILE if devices.is_first() else pathlib.Path(os.devnull)
-  lines = _read_metrics(path, int(state.episode)) if devices.is_first() else []
   try:
-    with output.make_progress(console) as progress, open(path, "a", encoding="utf-8") as file:
+    with (
+      output.make_progress(console) as progress,
+      open(path, "a", encoding="utf-8") as file,
+      stopping.together(),
+    ):
       bar = progress.add_task("compiling", total=values.episodes, completed=int(state.episode))
       if not console.is_terminal:
         say(console, "compiling")
@@ -259,28 +274,32 @@ def _train(setup: Setup, values: flags.Flags, console: Any) -> int:
         state, log = advance(trainer, state, episodes=episodes)
         line = _make_line(int(state.episode), log, episodes / (advance.run_seconds - before))
         lines.append(line)
-        file.write(json.dumps(line) + "\n")
-        file.flush()
+        with naming_file(path):
+          file.write(json.dumps(line) + "\n")
+          file.flush()
         progress.update(bar, completed=done + episodes, description=_describe(line))
         if not console.is_terminal and (done + episodes) % (10 * values.report_every) < episodes:
           say(console, f"episode {line['episode']} of {values.episodes}: {_describe(line)}")
-        # The first process decides: all must save together.
-        if devices.from_first(np.asarray(time.perf_counter() - last_save >= values.checkpoint_seconds)):
+        save, stopped = stopping.agree(time.perf_counter() - last_save >= values.checkpoint_seconds)
+        if save:
+          held.check()
           checkpoints.save(state)
           saved, last_save = int(state.episode), time.perf_counter()
+        if stopped:
+          raise stopped
     if int(state.episode) != saved:
+      held.check()
       checkpoints.save(state)
-  except KeyboardInterrupt:
-    # Of several processes each may be elsewhere, so that they cannot save together.
+  except KeyboardInterrupt as error:
+    # Several have saved together, or each may be elsewhere.
     if jax.process_count() == 1 and int(state.episode) != saved:
       _save_in_spite(checkpoints, state, console)
     say(console, f"stopped after episode {int(state.episode)}: --resume continues from the last checkpoint")
-    return command.INTERRUPTED
+    return stopping.status_of(error)
   finally:
     checkpoints.close()
-  if devices.is_first():
-    _finish(setup, state, lines, advance, console)
-  return 0
+  best = devices.gather(state.best)
+  return _finish(held, setup, state, best, lines, advance, console) if devices.is_first() else 0
 
 
 def _save_in_spite(checkpoints: Checkpoints, state: training.TrainingState, console: Any) -> None:
@@ -313,47 +332,76 @@ def _describe(line: dict[str, Any]) -> str:
 
 
 def _read_metrics(path: pathlib.Path, episode: int) -> list[dict[str, Any]]:
-  """Return the lines up to the checkpoint, and remove later ones from the file: they will be written again."""
+  """Return the lines up to the checkpoint, and remove later ones from the file: they will be written again.
+
+  A last line without an end is dropped: the process was killed while it wrote it. Any other line that is not one of
+  `_make_line` raises a ValueError that names it, and the file stays as it is.
+  """
   lines: list[dict[str, Any]] = []
-  if episode and path.is_file():
-    for text in path.read_text(encoding="utf-8").splitlines():
+  if episode and path.exists():
+    with opened(path) as stream:
+      texts = stream.read().split(b"\n")[:-1]
+    for number, text in enumerate(texts, 1):
       try:
-        line = json.loads(text)
-        if line["episode"] <= episode:
-          lines.append(line)
-      except (ValueError, KeyError, TypeError):
-        break  # The process was killed while it wrote this line.
+        line = _check_line(parse_json(text), lines[-1]["episode"] if lines else 0)
+      except ValueError as error:
+        raise ValueError(f"{path}, line {number}, is not one of this command: it has {error}") from error
+      if line["episode"] <= episode:
+        lines.append(line)
   with replaced(path) as temporary:
     temporary.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
   return lines
 
 
+def _check_line(line: Any, before: int) -> dict[str, Any]:
+  """Return a line of metrics, or raise; `before` is the episode of the one before it."""
+  if not isinstance(line, dict) or type(line.get("episode")) is not int or line["episode"] <= before:
+    raise ValueError(f"no episode after {before}")
+  if type(line.get("skipped")) is not int or line["skipped"] < 0:
+    raise ValueError("no number of skipped episodes")
+  for name in ("loss", "distance", "score"):
+    if not isinstance(line.get(name), (int, float, type(None))):
+      raise ValueError(f"a {name} that is no number")
+  return line
+
+
 def _finish(
-  setup: Setup, state: training.TrainingState, lines: list[dict[str, Any]], advance: Timed, console: Any
-) -> None:
-  """Write the teacher and the files about its training, and say where."""
+  held: Run,
+  setup: Setup,
+  state: training.TrainingState,
+  best: Any,
+  lines: list[dict[str, Any]],
+  advance: Timed,
+  console: Any,
+) -> int:
+  """Write the teacher and the files about its training, say where, and then draw; return the exit status."""
   out = setup.folder.path
-  last.save_policy(out / POLICY_FILE, state.best)
   metrics = {name: [line.get(name) for line in lines] for name in ("loss", "distance", "score")}
-  tools.plot_training(out / "training.png", [line["episode"] for line in lines], metrics, title=setup.title)
   skipped = sum(line["skipped"] for line in lines)
   summary = {
     "title": setup.title,
     "interrupted": False,
     "episodes": int(state.episode),
-    "last": {name: values[-1] for name, values in metrics.items() if values[-1] is not None},
+    "last": {name: values[-1] for name, values in metrics.items() if values and values[-1] is not None},
     "best_score": float(state.best_score),
     "skipped": skipped,
     "seconds_since_resumed": advance.run_seconds,
     "compile_seconds": advance.compile_seconds,
   }
-  tools.write_json(out / "summary.json", summary)
+  with held.publish(summary) as folder:
+    last.save_policy(folder / POLICY_FILE, best)
   if skipped:
     say(console, f"note: {skipped} episodes had no finite gradient and changed nothing: try a smaller --learning_rate")
   timing = f"{advance.run_seconds:.1f} s, after {advance.compile_seconds:.1f} s of compiling"
   say(console, f"{int(state.episode)} episodes; {timing}")
-  say(console, "wrote " + ", ".join(str(out / name) for name in FILES))
+
+  def draw(path: pathlib.Path) -> None:
+    tools.plot_training(path, [line["episode"] for line in lines], metrics, title=setup.title)
+
+  status = output.draw_all({out / "training.png": draw})
+  output.say_written(console, [out / name for name in FILES])
   say(console, f"try it: {shlex.join(setup.try_command)}")
+  return status
 
 
 if __name__ == "__main__":

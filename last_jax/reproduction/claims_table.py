@@ -1,6 +1,6 @@
 """Write the table of claims into a Markdown file, between two markers, from the claims.json of a run.
 
-python -m last_jax.reproduction.claims_table docs/claims.json README.md
+python -m last_jax.reproduction.claims_table docs/claims.json docs/claims.md
 """
 
 import argparse

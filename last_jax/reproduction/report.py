@@ -1,9 +1,11 @@
 """The report on finished figures: verdicts on all claims, the page, and the files beside it."""
 
 import datetime
+import functools
 import pathlib
 import platform
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from last_jax import io, tools
@@ -86,8 +88,8 @@ def write_report(
   failures: Mapping[str, str],
   config: Mapping[str, Any],
   seconds: float,
-) -> list[Finding]:
-  """Write `FILES` from the files of the finished figures, and return the claims with their verdicts.
+) -> tuple[list[Finding], Callable[[pathlib.Path], None]]:
+  """Write `FILES` except the page, from the files of the finished figures; summary.json marks them as of one run.
 
   Args:
     out: The folder that holds a folder of each finished figure.
@@ -96,6 +98,9 @@ def write_report(
     failures: By figure, the reason why it is missing.
     config: The contents of config.json; "versions" among them.
     seconds: The duration of this run.
+
+  Returns:
+    The claims with their verdicts, and a function that writes the page to a path.
   """
   stored = {name: storage.load(out / name, figure, size) for name, figure in FIGURES.items()}
   finished = {name: each for name, each in stored.items() if each is not None}
@@ -106,10 +111,12 @@ def write_report(
     if name in finished or figure in wanted
   ]
   arrays = {f"{name}/{key}": values for name, each in finished.items() for key, values in each.arrays.items()}
-  io.save_npz(out / "curves.npz", **arrays)
-  tools.write_json(out / "claims.json", [finding.entry() for finding in findings])
-  tools.write_json(out / "summary.json", _summarize(size, finished, findings, failures, seconds))
-  tools.write_json(out / "config.json", config)
+  run = uuid.uuid4().hex
+  with io.replaced_together(out, "summary.json", FILES) as aside:
+    io.save_npz(aside / "curves.npz", **arrays)
+    tools.write_json(aside / "claims.json", [finding.entry() for finding in findings])
+    tools.write_json(aside / "config.json", {"run": run, **config})
+    tools.write_json(aside / "summary.json", {"run": run, **_summarize(size, finished, findings, failures, seconds)})
   versions = dict(config["versions"])
   device = versions.pop("device")
   facts = {
@@ -120,8 +127,8 @@ def write_report(
     "machine": f"{platform.machine()}, {device}",
   }
   rows = tuple(finding.row() for finding in findings)
-  write_page(out / "index.html", Page(_TITLE, _INTRODUCTION, facts, TEST, rows, tuple(sections)))
-  return findings
+  page = Page(_TITLE, _INTRODUCTION, facts, TEST, rows, tuple(sections))
+  return findings, functools.partial(write_page, page=page)
 
 
 def _summarize(

@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,17 +55,25 @@ def hash_files(folder: pathlib.Path) -> str:
   return digest.hexdigest()
 
 
-def save(folder: pathlib.Path, figure: Figure, size: Size, outcome: Outcome, seconds: float) -> None:
-  """Write a figure's files. The last one marks the others as complete."""
+def save(folder: pathlib.Path, figure: Figure, size: Size, outcome: Outcome, seconds: float) -> list[str]:
+  """Write a figure's files: numbers, then the facts that mark them as complete and name the pictures, then pictures.
+
+  Pictures of an earlier save are removed, by the names in its facts; other files in the folder stay.
+
+  Returns:
+    A line for each picture that could not be drawn.
+  """
   folder.mkdir(parents=True, exist_ok=True)
+  io.remove_temporaries(folder)
+  for name in _earlier_pictures(folder):
+    (folder / name).unlink(missing_ok=True)
   (folder / FACTS).unlink(missing_ok=True)
-  for stale in folder.glob("*.png"):
-    stale.unlink()
   arrays: dict[str, np.ndarray] = {}
+  pictures: dict[str, Callable[[pathlib.Path], None]] = {}
   blocks = []
   for place, block in enumerate(outcome.blocks, 1):
-    blocks.append({"kind": type(block).__name__} | _save_block(folder, place, block, arrays))
-  _draw_charts(folder, figure.title, [block for block in outcome.blocks if isinstance(block, Chart)])
+    blocks.append({"kind": type(block).__name__} | _save_block(place, block, arrays, pictures))
+  pictures |= _chart_pictures(figure.title, [block for block in outcome.blocks if isinstance(block, Chart)])
   claims = [_save_claim(f"claims/{number}", claim, arrays) for number, claim in enumerate(outcome.claims)]
   io.save_npz(folder / ARRAYS, **arrays)
   facts = {
@@ -74,20 +82,46 @@ def save(folder: pathlib.Path, figure: Figure, size: Size, outcome: Outcome, sec
     "seconds": seconds,
     "blocks": blocks,
     "claims": claims,
+    "pictures": list(pictures),
     "versions": tools.versions(),
   }
   tools.write_json(folder / FACTS, facts)
+  faults = {}
+  for name, draw in pictures.items():
+    try:
+      draw(folder / name)
+    except Exception as error:  # Whatever a picture needs, the numbers are there without it.
+      faults[name] = f"{name} could not be drawn: {' '.join(str(error).split()) or type(error).__name__}"
+  if faults:
+    tools.write_json(folder / FACTS, facts | {"pictures": [name for name in pictures if name not in faults]})
+  return list(faults.values())
 
 
-def _draw_charts(folder: pathlib.Path, title: str, charts: list[Chart]) -> None:
-  """Draw all charts by their first x axis as curves.png, and by each further one, which is a time, as time_N.png."""
+def _earlier_pictures(folder: pathlib.Path) -> list[str]:
+  """Return the names of the pictures that the facts in the folder list, if they can be read."""
+  try:
+    names = io.read_json(folder / FACTS)["pictures"]
+    return [name for name in names if _is_picture(name)]
+  except (OSError, ValueError, LookupError, TypeError):
+    return []
+
+
+def _is_picture(name: Any) -> bool:
+  """Return whether this can be the name of a picture beside the facts, and leads nowhere else."""
+  return isinstance(name, str) and name.endswith(".png") and pathlib.PurePath(name).name == name
+
+
+def _chart_pictures(title: str, charts: list[Chart]) -> dict[str, Callable[[pathlib.Path], None]]:
+  """Return what draws all charts by their first x axis, and by each further one, which is a time, as time_N.png."""
   if not charts:
-    return
-  tools.plot_charts(folder / "curves.png", charts, title=title)
+    return {}
+  pictures: dict[str, Callable[[pathlib.Path], None]] = {}
+  pictures["curves.png"] = functools.partial(tools.plot_charts, charts=charts, title=title)
   further = dict.fromkeys(axis for chart in charts for axis in list(chart.lines[0].axes)[1:])
   for number, axis in enumerate(further, 1):
     timed = [chart._replace(x_log=True) for chart in charts if axis in chart.lines[0].axes]
-    tools.plot_charts(folder / f"time_{number}.png", timed, title=title, axis=axis)
+    pictures[f"time_{number}.png"] = functools.partial(tools.plot_charts, charts=timed, title=title, axis=axis)
+  return pictures
 
 
 def _save_claim(place: str, claim: Claim, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -110,15 +144,18 @@ def _save_comparisons(place: str, comparisons: Sequence[Comparison], arrays: dic
   return found
 
 
-def _save_block(folder: pathlib.Path, place: int, block: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-  """Add a block's arrays to `arrays`, draw its own picture if it has one, and return the remaining facts."""
+def _save_block(
+  place: int, block: Any, arrays: dict[str, np.ndarray], pictures: dict[str, Callable[[pathlib.Path], None]]
+) -> dict[str, Any]:
+  """Add a block's arrays to `arrays`, what draws its own picture to `pictures`, and return the remaining facts."""
   if isinstance(block, Gallery):
     file = f"gallery_{place}.png"
-    draw_gallery(folder / file, block)
+    pictures[file] = functools.partial(draw_gallery, gallery=block)
     return {"title": block.title, "file": file, "description": block.description}
   if isinstance(block, LabelFrames):
     last = len(block.steps) - 1
-    draw_labels(folder / "labels.png", block, sorted({0, last // 8, last // 3, last}))
+    chosen = sorted({0, last // 8, last // 3, last})
+    pictures["labels.png"] = functools.partial(draw_labels, frames=block, chosen=chosen)
     for name in LabelFrames._fields[1:]:
       arrays[f"{block.title}/{name}"] = np.asarray(getattr(block, name))
     return {"title": block.title}
@@ -145,13 +182,17 @@ def _variant_from_json(facts: Any) -> Variant:
 def load(folder: pathlib.Path, figure: Figure, size: Size) -> Stored | None:
   """Return the figure that was finished with this size, code and data; None if there is none."""
   try:
-    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    facts = io.read_json(folder / FACTS)
     if facts["fingerprint"] != fingerprint(figure, size):
       return None
+    drawn = {name for name in facts["pictures"] if _is_picture(name)}
+    if not all((folder / name).is_file() for name in drawn):
+      return None  # The process was killed before it had drawn them.
     arrays = io.read_arrays(folder / ARRAYS)
-    blocks = tuple(_load_block(folder, block, arrays) for block in facts["blocks"])
+    known = [block for block in facts["blocks"] if block["kind"] != "Gallery" or block["file"] in drawn]
+    blocks = tuple(_load_block(folder, block, arrays) for block in known)
     claims = tuple(_load_claim(f"claims/{number}", claim, arrays) for number, claim in enumerate(facts["claims"]))
-  except (OSError, ValueError, KeyError, TypeError):
+  except (OSError, ValueError, LookupError, TypeError, AttributeError):
     return None  # Incomplete or damaged: the figure is made again.
   return Stored(facts["settings"], blocks, claims, facts["seconds"], arrays)
 
@@ -159,10 +200,7 @@ def load(folder: pathlib.Path, figure: Figure, size: Size) -> Stored | None:
 def _load_block(folder: pathlib.Path, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
   title = facts["title"]
   if facts["kind"] == "Gallery":
-    path = folder / facts["file"]
-    if not path.is_file():
-      raise FileNotFoundError(path)
-    return Picture(title, path, facts["description"])
+    return Picture(title, folder / facts["file"], facts["description"])
   if facts["kind"] == "LabelFrames":
     return LabelFrames(title, *(arrays[f"{title}/{name}"] for name in LabelFrames._fields[1:]))
   lines = tuple(

@@ -1,10 +1,14 @@
 """Figures in worker processes: all cores are used, and a crash of one figure does not touch the others."""
 
 import contextlib
+import ctypes
 import multiprocessing
 import multiprocessing.connection
+import os
 import pathlib
 import signal
+import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,13 +18,15 @@ from last_jax import compiler, devices
 from last_jax.reproduction import storage
 from last_jax.reproduction.config import Figure, Size
 
+_PR_SET_PDEATHSIG = 1  # Of Linux: the signal that a process receives when its parent has ended.
+
 
 class Finished(NamedTuple):
   """The end of a figure."""
 
   figure: Figure
   seconds: float
-  failure: str  # A traceback or a sentence; "" after success.
+  failure: str  # A traceback or a sentence; its last line says what was wrong; "" after success.
 
 
 class _Progress(NamedTuple):
@@ -134,8 +140,25 @@ def _describe_end(code: int) -> str:
   return f"its process ended with the status {code}" + (" (killed, perhaps for lack of memory)" if code == -9 else "")
 
 
+def _end_with_parent() -> None:
+  """Have this process end when its parent does, however that ends, and whatever is being computed here."""
+  parent = multiprocessing.parent_process()
+  if parent is None:
+    return
+  if sys.platform == "linux":  # The kernel does it, also while this process is stopped or holds Python's lock.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+  def watch() -> None:
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
+
+  # On other systems, and on Linux for a parent that has ended already.
+  threading.Thread(target=watch, daemon=True).start()
+
+
 def _work(size: Size, out: pathlib.Path, connection: Any) -> None:
   """Make the figures that arrive, until None does. This is the main function of a worker process."""
+  _end_with_parent()
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the parent decides.
   if size.name != "full":
     # Compiling takes most of the time of a small figure; this level halves it and costs little speed.
@@ -153,14 +176,13 @@ def _work(size: Size, out: pathlib.Path, connection: Any) -> None:
 
 
 def _make(figure: Figure, size: Size, out: pathlib.Path, tell: Callable[[str, float], None]) -> str:
-  """Make a figure and write its files. Return the traceback of an error; "" after success."""
+  """Make a figure and write its files. Return the traceback of an error or what was not drawn; "" after success."""
   try:
     begin = time.perf_counter()
     outcome = figure.run(size, tell)
     tell("drawing", 0.98)
-    storage.save(out / figure.name, figure, size, outcome, time.perf_counter() - begin)
+    return "; ".join(storage.save(out / figure.name, figure, size, outcome, time.perf_counter() - begin))
   except (BrokenPipeError, ConnectionResetError):
     raise
   except Exception:
     return traceback.format_exc()
-  return ""

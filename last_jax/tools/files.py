@@ -6,16 +6,14 @@ import math
 import os
 import pathlib
 import platform
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from last_jax.io import replaced
-
-FilePath = str | os.PathLike[str]
+from last_jax.io import naming_file, replaced
+from last_jax.io.files import FilePath, escape_surrogates, temporary_name
 
 
 def write_json(path: FilePath, value: Any) -> None:
@@ -28,7 +26,7 @@ def write_json(path: FilePath, value: Any) -> None:
   Raises:
     TypeError: a value that JSON cannot represent. The earlier file stays.
   """
-  text = json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False)
+  text = escape_surrogates(json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False))
   with replaced(path) as temporary:
     temporary.write_text(text + "\n", encoding="utf-8")
 
@@ -37,9 +35,10 @@ def check_writable(folder: FilePath) -> None:
   """Make the folder if it does not exist, and raise an OSError unless files can be created in it."""
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
-  probe = folder / f".{uuid.uuid4().hex}.tmp"  # Permissions do not suffice: a disk can be full or mounted read-only.
+  probe = folder / temporary_name("probe")  # Permissions do not suffice: a disk can be full or mounted read-only.
   try:
-    probe.write_bytes(b"?")
+    with naming_file(folder):
+      probe.write_bytes(b"?")
   finally:
     with contextlib.suppress(OSError):
       probe.unlink(missing_ok=True)

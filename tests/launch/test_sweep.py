@@ -10,7 +10,7 @@ import pytest
 import last_jax as last
 from last_jax import stacking
 from last_jax.io import read_arrays
-from launch import methods, sweep, teach
+from launch import command, methods, sweep, teach
 from tests.compilations import counted
 from tests.launch.running import run, run_process, start_process
 
@@ -88,6 +88,18 @@ class TestFiles:
     assert (starts[0] != starts[1]).all()
     assert "weight_decay" in capsys.readouterr().out
 
+  @pytest.mark.slow
+  def test_batch_sizes(self, tmp_path, capsys):
+    assert run(tmp_path / "swept", "--batch_size=3,1", *OTHERS) == 0
+    assert run(tmp_path / "alone", "--batch_size=3", *OTHERS) == 0
+    swept, alone = (read_arrays(tmp_path / name / "curves.npz") for name in ("swept", "alone"))
+    np.testing.assert_array_equal(swept["batch_size"], [3, 1])
+    np.testing.assert_allclose(swept["sgd/distance"][0], alone["sgd/distance"], rtol=1e-5)
+    assert (swept["sgd/distance"][1, :, -1] != swept["sgd/distance"][0, :, -1]).all()
+    capsys.readouterr()
+    assert run(tmp_path / "lessons", "--batch_size=3,1", *OTHERS, "--lessons") == 2
+    assert "--lessons needs one --batch_size" in capsys.readouterr().err
+
 
 class TestStopping:
   @pytest.mark.slow
@@ -147,10 +159,12 @@ class TestStopping:
   def test_a_setting_that_diverges_is_named(self, tmp_path, capsys):
     with jax.debug_nans(False):
       flags = ("--dataset=regression", "--teacher=sgd", "--students=2", "--steps=200")
-      assert run(tmp_path, *flags, "--learning_rate=0.001,100") == 0
+      assert run(tmp_path, *flags, "--learning_rate=0.001,100") == command.DIVERGED
     assert "note: SGD at --learning_rate=100: 2 students diverged" in capsys.readouterr().out
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert [each["diverged"] for each in summary["settings"]] == [0, 2]
+    assert summary["settings"][0]["first_diverged_at"] is None
+    assert 0 < summary["settings"][1]["first_diverged_at"] <= 200
 
 
 class TestFlags:
@@ -162,6 +176,8 @@ class TestFlags:
       ("--weight_decay=0,-1", "--weight_decay must be zero or a positive number"),
       ("--momentum=0.5,2", "--momentum must lie between 0 and 1"),
       ("--learning_rate=0.1,", "must be a number, or several"),
+      ("--batch_size=2,0.5", "must be a whole number, or several with commas between them, as 1,8"),
+      ("--batch_size=2,0", "must be at least 1"),
     ],
   )
   def test_bad_lists_are_named(self, tmp_path, capsys, flag, message):

@@ -250,6 +250,42 @@ class TestResuming:
     assert run(tmp_path, "--episodes=10", "--overwrite") == 0
     assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1
 
+  @pytest.mark.parametrize(
+    "line",
+    [
+      "precious",
+      "[1]",
+      "{}",
+      '{"episode": "10", "skipped": 0}',
+      '{"episode": 10}',
+      '{"episode": 10, "skipped": 0, "loss": "low"}',
+      '{"episode": 60, "skipped": 0}',
+      "[" * 100_000,
+      "\udcff",
+    ],
+  )
+  def test_a_foreign_line_of_metrics_is_an_error_before_training(self, trained, tmp_path, capsys, monkeypatch, line):
+    out = shutil.copytree(trained, tmp_path / "run")
+    lines = (out / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    lines[2] = line.encode(errors="surrogateescape") + b"\n"
+    (out / "metrics.jsonl").write_bytes(b"".join(lines))
+    before = read_all(out)
+    monkeypatch.setattr(train_teacher.Trainer, "advance", None)  # Not called.
+    assert run(out, "--episodes=80", "--resume") == 2
+    number = 4 if "60" in line else 3  # Out of order is seen at the line after it.
+    assert f"error: {out / 'metrics.jsonl'}, line {number}, is not one of this command" in capsys.readouterr().err
+    assert read_all(out) == before
+
+  def test_a_line_that_a_killed_process_began_is_dropped(self, trained, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    whole = (trained / "metrics.jsonl").read_bytes()
+    for length in range(whole.rindex(b"{") + 1, len(whole)):
+      path.write_bytes(whole[:length])
+      assert [line["episode"] for line in train_teacher._read_metrics(path, 60)] == [10, 20, 30, 40, 50]
+    path.write_bytes(whole)
+    assert [line["episode"] for line in train_teacher._read_metrics(path, 40)] == [10, 20, 30, 40]
+    assert path.read_bytes() == b"".join(whole.splitlines(keepends=True)[:4])
+
   @pytest.mark.slow
   def test_a_training_can_be_made_longer(self, trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path / "longer")

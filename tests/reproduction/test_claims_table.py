@@ -1,4 +1,4 @@
-"""The table of claims in Markdown, and that of the README."""
+"""The table of claims in Markdown, and that of docs/claims.md."""
 
 import json
 import pathlib
@@ -52,7 +52,7 @@ def test_unknown_verdicts_are_refused():
 
 def test_only_the_text_between_the_markers_changes(tmp_path, capsys):
   (tmp_path / "claims.json").write_text(json.dumps(CLAIMS), encoding="utf-8")
-  document = tmp_path / "README.md"
+  document = tmp_path / "claims.md"
   document.write_text(f"# Title\n\n{claims_table.BEGIN}\nold\n{claims_table.END}\n\nThe rest.\n", encoding="utf-8")
   for _ in range(2):  # Writing it again changes nothing.
     claims_table.main([str(tmp_path / "claims.json"), str(document)])
@@ -71,8 +71,8 @@ def test_documents_without_the_two_markers_are_refused(text):
     claims_table.replace_table(text, "table")
 
 
-def test_the_readme_has_the_committed_claims():
+def test_the_page_has_the_committed_claims():
   claims = json.loads((ROOT / "docs" / "claims.json").read_text(encoding="utf-8"))
-  readme = (ROOT / "README.md").read_text(encoding="utf-8")
-  written = claims_table.replace_table(readme, claims_table.make_markdown(claims))
-  assert written == readme, "run: python -m last_jax.reproduction.claims_table docs/claims.json README.md"
+  page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+  written = claims_table.replace_table(page, claims_table.make_markdown(claims))
+  assert written == page, "run: python -m last_jax.reproduction.claims_table docs/claims.json docs/claims.md"

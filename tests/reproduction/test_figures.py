@@ -159,6 +159,7 @@ def test_imt_shows_one_example_in_each_step():
   assert shown == [(3, 2, 4, 3), (3, 2, 4, 1)]
 
 
+@pytest.mark.slow
 def test_steps_are_timed_for_each_method():
   problem, students = small(per_seed=False)
   ways = [methods.sgd(), methods.imt()]

@@ -1,5 +1,6 @@
 """Finished figures as files: everything comes back, and figures of other code, data or settings do not count."""
 
+import json
 import pathlib
 
 import numpy as np
@@ -157,3 +158,75 @@ def test_incomplete_or_damaged_files_do_not_count(saved):
   assert is_finished(saved)
   (saved / storage.FACTS).write_text("{")
   assert not is_finished(saved)
+
+
+def test_only_pictures_that_it_drew_are_removed(tmp_path):
+  """By the facts of the earlier save: a picture of other charts goes, and one of somebody else stays."""
+  figure, outcome = FIGURES["lsr"], outcome_of_everything()
+  for name in ("mine.png", "time_9.png"):
+    (tmp_path / name).write_bytes(b"mine")
+  reproduction.save(tmp_path, figure, QUICK, Outcome({}, outcome.blocks[:1], ()), 1.0)
+  assert {path.name for path in tmp_path.glob("*.png")} == {
+    "mine.png",
+    "time_9.png",
+    "curves.png",
+    "time_1.png",
+    "time_2.png",
+  }
+  one_axis = outcome.blocks[1]._replace(
+    lines=tuple(line._replace(axes={"iteration": np.arange(5)}) for line in outcome.blocks[1].lines)
+  )
+  reproduction.save(tmp_path, figure, QUICK, Outcome({}, (one_axis,), ()), 1.0)
+  assert {path.name for path in tmp_path.glob("*.png")} == {"mine.png", "time_9.png", "curves.png"}
+  assert (tmp_path / "mine.png").read_bytes() == b"mine"
+
+
+def test_a_picture_that_fails_costs_itself(tmp_path, monkeypatch):
+  figure, outcome = FIGURES["lsr"], outcome_of_everything()
+
+  def fail(path, **_):
+    assert (tmp_path / storage.FACTS).exists()  # Numbers come first.
+    raise RuntimeError("no\nfont")
+
+  def touch(path, **_):
+    path.touch()
+
+  monkeypatch.setattr(storage, "draw_gallery", fail)
+  monkeypatch.setattr(storage, "draw_labels", touch)
+  monkeypatch.setattr(tools, "plot_charts", touch)
+  assert reproduction.save(tmp_path, figure, QUICK, outcome, 1.0) == ["gallery_4.png could not be drawn: no font"]
+  stored = reproduction.load(tmp_path, figure, QUICK)
+  assert [block.title for block in stored.blocks] == ["Distance", "Accuracy", "labels"]
+  assert len(stored.claims) == len(outcome.claims)
+  (tmp_path / "labels.png").unlink()  # As if the process had been killed before it was drawn.
+  assert reproduction.load(tmp_path, figure, QUICK) is None
+
+
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {"blocks": 5},
+    {"blocks": [[]]},
+    {"blocks": [{"kind": "Gallery", "title": "x", "file": "../../secret.png", "description": ""}],
+     "pictures": ["../../secret.png"]},
+    {"pictures": ["missing.png"]},
+    {"pictures": None},
+    {"claims": [{}]},
+    {"claims": "text"},
+  ],
+)  # fmt: skip
+def test_forged_facts_do_not_count(tmp_path, monkeypatch, changes):
+  """And lead to no file elsewhere, neither for the page nor to be removed."""
+  secret, folder = tmp_path / "secret.png", tmp_path / "a" / "b"
+  secret.write_bytes(b"secret")
+  monkeypatch.setattr(tools, "plot_charts", lambda path, **_: path.touch())
+  outcome = Outcome({}, outcome_of_everything().blocks[:1], ())
+  reproduction.save(folder, FIGURES["lsr"], QUICK, outcome, 1.0)
+  assert is_finished(folder)
+  facts = json.loads((folder / storage.FACTS).read_text())
+  (folder / storage.FACTS).write_text(json.dumps(facts | changes))
+  stored = reproduction.load(folder, FIGURES["lsr"], QUICK)
+  assert stored is None or not stored.blocks
+  reproduction.save(folder, FIGURES["lsr"], QUICK, outcome, 1.0)
+  assert secret.read_bytes() == b"secret"
+  assert is_finished(folder)

@@ -1,13 +1,17 @@
 """Figures in worker processes: results, failures, and processes that die."""
 
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
 from last_jax.reproduction import Claim, Comparison, Figure, Outcome, Size, storage, workers
+from tests.launch.running import start_process
 
 QUICK = Size("quick", 2)
 MESSAGES = 50
@@ -116,3 +120,46 @@ def test_no_process_outlives_the_run(tmp_path):
   with pytest.raises(Stop):
     workers.run_figures([figure("one", good), figure("two", slow)], QUICK, tmp_path, 2, lambda *_: None, stop)
   assert multiprocessing.active_children() == []
+
+
+@pytest.mark.slow
+def test_processes_end_with_a_parent_that_is_killed():
+  root = pathlib.Path(__file__).parents[2]
+  with subprocess.Popen(
+    [sys.executable, "-m", "tests.reproduction.orphans"], cwd=root, stdout=subprocess.PIPE, text=True
+  ) as parent:
+    children = [int(word) for word in parent.stdout.readline().split()]
+    time.sleep(0.5)
+    parent.kill()
+  assert len(children) == 3
+  deadline = time.monotonic() + 10
+  while running := [child for child in children if is_running(child)]:
+    assert time.monotonic() < deadline, running
+    time.sleep(0.05)
+
+
+def is_running(process):
+  try:
+    os.kill(process, 0)
+  except ProcessLookupError:
+    return False
+  status = pathlib.Path(f"/proc/{process}/stat")  # A process that nobody has waited for is there, but does not run.
+  return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("moment", range(8))
+def test_a_reproduction_that_is_killed_leaves_no_process(tmp_path, moment, number):
+  process = start_process([f"--out={tmp_path}", "--quick", "--jobs=2", "--seeds=2"], "launch.reproduce")
+  children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+  if not children.exists():
+    process.kill()
+    pytest.skip("the system does not list the children of a process")
+  time.sleep(4.0 + 3 * moment)
+  started = [int(word) for word in children.read_text().split()]
+  process.send_signal(number)
+  process.communicate(timeout=60)
+  assert process.returncode in (0, -number, 128 + number)
+  time.sleep(2)
+  assert not [child for child in started if is_running(child)]
