@@ -80,8 +80,13 @@ def jit_for_small_steps(function: Callable[..., Any], static_argnames: tuple[str
 
 
 def _is_traced(arguments: Any) -> bool:
-  """Return whether a call with these arguments is part of a larger program; in `jax.jit` constants become traced."""
-  return any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(arguments), jax.lax.full((), False)))
+  """Return whether a call with these arguments is part of a larger program."""
+  return is_tracing() or any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments))
+
+
+def is_tracing() -> bool:
+  """Return whether a program is being traced: constants become traced in it."""
+  return isinstance(jax.lax.full((), False), jax.core.Tracer)
 
 
 def _takes_options() -> bool:
