@@ -11,6 +11,8 @@ import zlib
 
 import numpy as np
 
+from last_jax.io.files import opened, unpacked_limit
+
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_DIMENSIONS = 32  # NumPy 1 has no more.
@@ -44,14 +46,20 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 def _read_bytes(path: str | os.PathLike[str]) -> bytes:
   """Return the content of the file, decompressed."""
-  with open(path, "rb") as stream:
-    content = stream.read()
-  if not content.startswith(_GZIP_MAGIC):
-    return content
-  try:
-    return gzip.decompress(content)
-  except (EOFError, OSError, zlib.error) as error:
-    raise ValueError(f"{path} is truncated or damaged gzip: {error}") from error
+  with opened(path) as stream:
+    compressed = stream.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+    stream.seek(0)
+    if not compressed:
+      return stream.read()
+    limit = unpacked_limit(stream)
+    try:
+      with gzip.GzipFile(fileobj=stream) as unpacked:
+        content = unpacked.read(limit + 1)
+    except (EOFError, OSError, zlib.error) as error:
+      raise ValueError(f"{path} is truncated or damaged gzip: {error}") from error
+  if len(content) > limit:
+    raise ValueError(f"{path} unpacks to more than {limit} bytes, the most that are allowed for its size")
+  return content
 
 
 def _parse_header(path: str | os.PathLike[str], content: bytes) -> tuple[np.dtype, tuple[int, ...]]:

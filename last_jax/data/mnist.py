@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from last_jax import fields
 from last_jax.base import Dataset, Pool
-from last_jax.checks import check_between, check_count, check_positive
+from last_jax.checks import check_array, check_between, check_count, check_positive
 from last_jax.data.idx import read_idx
 from last_jax.io import read_arrays
 
@@ -17,11 +18,17 @@ SUBSET_NAME = "mnist_subset.npz"
 ALL_DIGITS = tuple(range(10))
 
 
+@fields.documented
 class DigitImages(NamedTuple):
-  """Scanned images and their digits."""
+  """Scanned images and their digits.
 
-  images: np.ndarray  # [n, 28, 28] uint8, 0 for paper and 255 for ink.
-  digits: np.ndarray  # [n] uint8, 0 to 9.
+  Attributes:
+    images: `[n, 28, 28]` uint8, 0 for paper and 255 for ink.
+    digits: `[n]` uint8, 0 to 9.
+  """
+
+  images: np.ndarray
+  digits: np.ndarray
 
 
 def mnist(
@@ -104,9 +111,9 @@ def random_features(images: Any, num_features: int, scale: float = 1.0, seed: in
   Returns:
     Features `[n, num_features]`.
   """
-  check_count("num_features", num_features)
-  check_positive("the feature scale", scale)
-  check_count("the feature seed", seed, least=0)
+  num_features = check_count("num_features", num_features)
+  scale = check_positive("scale", scale)
+  seed = check_count("seed", seed, least=0, most=None)
   pixels = _unit_pixels(images)
   if pixels.ndim < 2:
     raise ValueError(f"images must have shape [n, ...], but their shape is {pixels.shape}")
@@ -145,7 +152,9 @@ def _check_digits(digits: Sequence[int], least: int = 1) -> tuple[int, ...]:
 
 def _unit_pixels(images: Any) -> np.ndarray:
   """Return pixels in float64, uint8 scaled to [0, 1]; `Pool` rounds them to JAX's own precision."""
-  pixels = np.asarray(images)
+  pixels = np.asarray(check_array("images", images))
+  if not pixels.size:
+    raise ValueError(f"images must hold at least one number, but their shape is {pixels.shape}")
   if pixels.dtype == np.uint8:
     return pixels / 255.0
   if not np.issubdtype(pixels.dtype, np.floating):

@@ -24,9 +24,9 @@ def regression(
   Returns:
     Train and test pools with x `[n, num_features]` and real targets y `[n]`.
   """
-  check_count("seed", seed, least=0)
-  check_count("num_features", num_features)
-  check_not_negative("noise", noise)
+  seed = check_count("seed", seed, least=0, most=None)
+  num_features = check_count("num_features", num_features)
+  noise = check_not_negative("noise", noise)
   train_size, test_size = _sizes(("num_examples", num_examples), ("num_test", num_test))
   generator = np.random.default_rng(seed)
   weights, intercept = generator.standard_normal(num_features), generator.standard_normal()
@@ -60,9 +60,9 @@ def gaussian(
   Returns:
     Shuffled train and test pools with x `[n, num_features]` and class ids y `[n]`.
   """
-  check_count("seed", seed, least=0)
-  check_count("num_features", num_features)
-  check_not_negative("mean", mean)
+  seed = check_count("seed", seed, least=0, most=None)
+  num_features = check_count("num_features", num_features)
+  mean = check_not_negative("mean", mean)
   train_size, test_size = _sizes(("per_class", per_class), ("test_per_class", test_per_class))
   generator = np.random.default_rng(seed)
 
@@ -92,10 +92,10 @@ def half_moons(
   Returns:
     Shuffled train and test pools with x `[n, 2]` and class ids y `[n]`.
   """
-  check_count("seed", seed, least=0)
+  seed = check_count("seed", seed, least=0, most=None)
   if seed >= 2**32:
     raise ValueError(f"seed must be below 2**32, but it is {seed}")
-  check_not_negative("noise", noise)
+  noise = check_not_negative("noise", noise)
   train_size, test_size = _sizes(("per_class", per_class), ("test_per_class", test_per_class))
 
   def draw(size: int, state: int) -> Pool:
@@ -116,6 +116,4 @@ def half_moons(
 def _sizes(train: tuple[str, int], test: tuple[str, int | None]) -> tuple[int, int]:
   """Check and return the sizes of both pools; a test size of None is the training size."""
   train_size, test_size = train[1], train[1] if test[1] is None else test[1]
-  check_count(train[0], train_size)
-  check_count(test[0], test_size)
-  return train_size, test_size
+  return check_count(train[0], train_size), check_count(test[0], test_size)

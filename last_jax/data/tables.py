@@ -1,6 +1,7 @@
 """Examples from csv files, and what tables need before they are taught from: a test part, columns of equal scale."""
 
 import csv
+import io
 import os
 from collections.abc import Mapping, Sequence
 
@@ -10,6 +11,7 @@ import numpy as np
 from last_jax.base import Dataset, Pool
 from last_jax.checks import check_between, check_count
 from last_jax.frames import read_columns
+from last_jax.io import opened
 
 _DELIMITERS = ",;\t"
 
@@ -74,7 +76,8 @@ def standardize(dataset: Dataset) -> Dataset:
 
 def _read_columns(path: str | os.PathLike[str]) -> Mapping[str, np.ndarray]:
   """Return the columns by name, each of whole numbers, of numbers or of strings."""
-  with open(path, encoding="utf-8-sig", newline="") as stream:
+  with opened(path) as binary:
+    stream = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
     try:
       first = stream.readline()
       stream.seek(0)

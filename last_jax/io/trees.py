@@ -21,7 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax.io.npz import read_arrays, replaced, write_archive
+from last_jax.io.files import MOST_JSON, parse_json, replaced
+from last_jax.io.npz import read_arrays, write_archive
 
 _FORMAT, _VERSION, _HEADER = "last_jax", 1, "__header__"
 _NUMBERS = {f"python {kind.__name__}": kind for kind in (bool, int, float, complex)}
@@ -85,6 +86,8 @@ def save(path: str | os.PathLike[str], tree: Any, *, about: Mapping[str, Any] | 
     text = json.dumps(header, allow_nan=False)
   except (TypeError, ValueError) as error:
     raise ValueError(f"about must be a dict of JSON values: {error}") from error
+  if len(text) > MOST_JSON:
+    raise ValueError(f"about and the names of leaves must take at most {MOST_JSON} bytes, but take {len(text)}")
   with replaced(path) as temporary, open(temporary, "xb") as stream:
     # The fastest level: it suffices for one-hot labels, and no level helps for trained weights.
     write_archive(stream, {_HEADER: np.frombuffer(text.encode(), np.uint8)} | arrays, level=1)
@@ -143,7 +146,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _parse_header(path: str | os.PathLike[str], array: np.ndarray) -> dict[str, Any]:
   try:
-    header = json.loads(array.tobytes())
+    header = parse_json(array.tobytes())
     if header["format"] != _FORMAT:
       raise ValueError(f"its format is {header['format']!r}")
     newer = header["version"] > _VERSION
@@ -152,7 +155,7 @@ def _parse_header(path: str | os.PathLike[str], array: np.ndarray) -> dict[str, 
       wrong = [name for name, kind in types.items() if not isinstance(header[name], kind)]
       if wrong or not all(isinstance(dtype, str) for dtype in header["leaves"].values()):
         raise ValueError(f"wrong entries {', '.join(wrong) or 'leaves'}")
-  except (ValueError, TypeError, KeyError, RecursionError) as error:
+  except (ValueError, TypeError, KeyError) as error:
     raise ValueError(f"{path} was not written by last_jax.save, or is damaged: its header has {error}") from error
   if newer:
     raise ValueError(

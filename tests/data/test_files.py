@@ -364,6 +364,12 @@ class TestBadFile:
     with pytest.raises(ValueError, match="npz files are stored or deflated, but its compression type is 12"):
       data.load_npz(path)
 
+  def test_names_of_classes_that_are_no_text(self, tmp_path):
+    classes = np.array([2**31 - 1, 65], np.int32).view("<U1")
+    data.save_npz(tmp_path / "d.npz", x=X, y=Y % 2, classes=classes)
+    with pytest.raises(ValueError, match=r"d\.npz: array 'classes' cannot be read: it holds what is no text"):
+      data.load_npz(tmp_path / "d.npz")
+
   @pytest.mark.parametrize("nested", [False, True])
   def test_pickle_is_never_loaded(self, tmp_path, nested):
     trap = tmp_path / "sprung"
