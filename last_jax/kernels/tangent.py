@@ -6,9 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from last_jax.kernels import gradients, width
+from last_jax.kernels import arguments, gradients, width
 
 Array = jax.Array
 Params = Any
@@ -33,6 +34,12 @@ def tangent_kernel(
   Returns:
     [n, K, n2, K]; with `diagonal`, [n, K, K]. In float32 or wider.
   """
+  arguments.check_call(apply_fn, params, x)
+  arguments.check_weights(weights)
+  if not isinstance(diagonal, bool):
+    raise TypeError(f"diagonal must be True or False, but it is a {type(diagonal).__name__}")
+  if x2 is not None:
+    arguments.check_call(apply_fn, params, x2, "x2")
   first = gradients.factored_gradients(apply_fn, params, x, weights=weights)
   if diagonal:
     if x2 is not None:
@@ -56,6 +63,11 @@ def tangent_product(apply_fn: Apply, params: Params, x: Any, v: Array, x2: Any =
   Returns:
     [n, K], in float32 or wider.
   """
+  shape = arguments.check_call(apply_fn, params, x)
+  arguments.check_weights(weights)
+  if x2 is not None:
+    shape = arguments.check_call(apply_fn, params, x2, "x2")
+  v = arguments.check_rows("v", v, shape)
   x2 = x if x2 is None else x2
   params, x, x2 = width.in_float32(apply_fn, params, x, x2)
   leaves, structure = jax.tree.flatten(params)
@@ -94,6 +106,13 @@ def squared_gradient_norms(
   Returns:
     [n].
   """
+  shape = arguments.check_call(apply_fn, params, x)
+  arguments.check_weights(weights)
+  cotangents = arguments.check_rows("cotangents", cotangents, shape)
+  if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer))):
+    raise TypeError(f"batch_size must be a whole number, but it is a {type(batch_size).__name__}")
+  if batch_size is not None and batch_size < 1:
+    raise ValueError(f"batch_size must be a whole number of at least 1, but it is {batch_size}")
 
   def one(pair: tuple[Any, Array]) -> Array:
     alone, cotangent = pair
@@ -127,5 +146,6 @@ def tangent_roads(apply_fn: Apply, params: Params, x: Any) -> Any:
     and output, in the same pass); "vjp" (its use cannot be read: gradients are formed by VJPs, a few at a time if there
     are many); "none" (no output depends on it).
   """
+  arguments.check_call(apply_fn, params, x)
   found = gradients.plan(apply_fn, params, x)
   return jax.tree.unflatten(jax.tree.structure(params), found.roads)
