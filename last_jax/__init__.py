@@ -41,6 +41,7 @@ from last_jax.fitting import fit_target, unreachable_distance, unreachable_part
 from last_jax.io import load, save
 from last_jax.kernels import squared_gradient_norms, tangent_kernel, tangent_product, tangent_roads
 from last_jax.problem import Problem
+from last_jax.streaming import stream, streamed
 from last_jax.sweeping import Sweep, sweep
 from last_jax.synthesis import synthesize_labels
 from last_jax.teachers import outputs
@@ -96,6 +97,8 @@ __all__ = [
   "solvers",
   "squared_gradient_norms",
   "step",
+  "stream",
+  "streamed",
   "sweep",
   "synthesize_labels",
   "tangent_kernel",

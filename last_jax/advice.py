@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from last_jax import constraints, distances, models, synthesis, targets
-from last_jax.base import Array, Params, is_concrete
+from last_jax import constraints, distances, fields, models, synthesis, targets
+from last_jax.base import Array, Params, Records, is_concrete
 from last_jax.constraints import Constraint
 from last_jax.learners import Learner
 from last_jax.problem import Problem
@@ -20,6 +20,7 @@ _FAR = 0.5  # Cosine between start and target below which they are taken for net
 _told: set[Any] = set()  # Models that were warned about.
 
 
+@fields.documented
 class Reach(NamedTuple):
   """What the labels of one step can do.
 
@@ -88,6 +89,24 @@ def warn_if_far(problem: Problem, params: Params, batch_size: int) -> None:
     "slowly, and its accuracy is lost on the way. Steer toward its outputs, teachers.greedy(..., "
     "toward=targets.outputs(x, z)), or train the target from the student's own start. last.reach(...) says what the "
     "labels of a batch can do in one step.",
+    stacklevel=3,
+  )
+
+
+def warn_if_diverged(records: Records) -> None:
+  """Warn, once for all students, where some diverged. Reads the records, so it waits for them."""
+  if records.diverged is None or not is_concrete(records.step, records.diverged):
+    return
+  diverged, step = np.atleast_2d(np.asarray(records.diverged)), np.atleast_2d(np.asarray(records.step))
+  students: np.ndarray = np.any(diverged, 1)
+  if not students.any():
+    return
+  first = step[students, diverged[students].argmax(1)].min()
+  who = "the student" if len(students) == 1 else f"{np.count_nonzero(students)} of {len(students)} students"
+  warnings.warn(
+    f"{who} diverged by iteration {first}: parameters are NaN, infinite or "
+    "too large for a distance. Result.diverged_at says which students, and from which record on. Give a smaller "
+    "learning_rate, or a smaller set of labels",
     stacklevel=3,
   )
 

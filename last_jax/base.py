@@ -5,95 +5,40 @@ Pool → Problem (problem.py) → State ⟲ Teacher(View) → Lesson → State  
 """
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-from jax.tree_util import Partial
+import jax.numpy as jnp
 
-from last_jax import frames, identity, summaries
+from last_jax import fields, frames, identity, summaries
+from last_jax.functions import as_pure_function
+from last_jax.lessons import STATIC, Array, Certificate, Lesson, Lessons, Params, Student
 from last_jax.pool import Dataset, Pool, is_concrete
 
 if TYPE_CHECKING:
   from last_jax.learners import Learner
   from last_jax.problem import Problem
 
-Params = Any  # A pytree of arrays: whatever `learner.init` returns.
-Array = jax.Array
 Key = jax.Array
 
 __all__ = [
   "STATIC", "Array", "Certificate", "Dataset", "Info", "Key", "Lesson", "Lessons", "Params", "Pool", "Records",
-  "Result", "State", "Student", "Teacher", "TeacherStep", "View", "as_pure_function", "is_concrete",
+  "Result", "State", "Student", "Teacher", "TeacherStep", "View", "is_concrete",
 ]  # fmt: skip
 
-# Metadata of a dataclass field that is fixed when a program is compiled, not a leaf of the pytree.
-STATIC = {"static": True}
 
-
-class Student(NamedTuple):
-  """A learner's parameters and the state of its optimizer."""
-
-  params: Params
-  opt_state: Any
-
-
-class Lesson(NamedTuple):
-  """The examples shown in one iteration, as indices into the pool, with their labels.
-
-  A curriculum is a `Lesson` whose leaves have a leading [steps] axis: `Lessons`.
-  """
-
-  index: Array  # type: ignore[assignment]  # [m]. (Shadows tuple.index, on purpose.)
-  label: Array  # [m, K]; [m, T, K] for learners with outputs for each token.
-
-  def to_frame(self, classes: Sequence[str] | None = None) -> Any:
-    """Return a curriculum as a pandas frame in long form: step, place in the batch, example, class and label.
-
-    Of many students, the first column is the student. `classes` are the names of the classes, `pool.classes`.
-    """
-    return frames.lessons_to_frame(self, classes)
-
-
-Lessons = Lesson
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Certificate:
-  """Evidence of how well a label problem was solved.
+@fields.documented
+class Info(NamedTuple):
+  """Diagnostics of one iteration: returned beside the state, never carried.
 
   Attributes:
-    residual: `[]` relative optimality residual, 0 for closed forms and enumeration; see `quadratic.py`.
-    iterations: `[]` of the solver, 0 for closed forms.
-    miss: `[]` distance between w+ and the point that the teacher steers to; only of theorem teachers.
-    exact: whether the labels are known to be a global optimum, up to `residual`, before they are computed. Where not,
-      a `gap` of 0, to rounding, still shows that they are.
-    road: how they were found, as "closed form".
-    gap: `[]` what the labels miss, as a share of what could be gained on the ground truth (moved into the set); at most
-      1, and None where nothing is known beyond `residual`. For sparse labels that are a local optimum,
-      `constraints.simplex(max_nonzero=k)`, where steps are affine in the label: a bound, 0, to rounding, only where the
-      labels are a global optimum. For free labels of a batch: an estimate of what rounding has cost, from what is left
-      of the error along each direction in which labels act, known in float32 or lost. It is above 1e-3 where examples
-      are so nearly alike that the digits of labels do not suffice, and may be so where they are the same. For labels in
-      a ball, `constraints.magnitude`: the rounding of labels and outputs beside its radius, which is large around large
-      predictions. It does not show what outputs lose when they are rounded, where ||x|| ||w|| is above 1e6.
+    lesson: what was shown.
+    certificate: a `Certificate`, or whatever else the teacher returns.
   """
 
-  residual: Array
-  iterations: Array
-  miss: Array | None = None
-  exact: bool = dataclasses.field(default=True, metadata=STATIC)
-  road: str = dataclasses.field(default="closed form", metadata=STATIC)
-  gap: Array | None = None
-
-
-class Info(NamedTuple):
-  """Diagnostics of one iteration: returned beside the state, never carried."""
-
   lesson: Lesson
-  certificate: Any = None  # A `Certificate`, or whatever else the teacher returns.
+  certificate: Any = None
 
   @property
   def residual(self) -> Array:
@@ -111,6 +56,7 @@ class Info(NamedTuple):
     return self.certificate.exact
 
 
+@fields.documented
 class View(NamedTuple):
   """Everything that a teacher sees before an iteration.
 
@@ -194,6 +140,8 @@ class Teacher:
   def __post_init__(self) -> None:
     if not isinstance(self.name, str):
       raise TypeError(f"name must be a string, but it is a {type(self.name).__name__}")
+    if not isinstance(self.needs_target, bool):
+      raise TypeError(f"needs_target must be True or False, but it is a {type(self.needs_target).__name__}")
     if self.step is None:
       raise TypeError("step is missing: a teacher is Teacher(name, step=function of (teacher_state, view, proposal))")
     arguments = {"init": ("problem",), "step": ("teacher_state", "view", "proposal"), "prepare": ("problem",)}
@@ -206,42 +154,25 @@ class Teacher:
     return f"Teacher({self.name!r}{', needs_target=True' * self.needs_target})"
 
 
-def as_pure_function(name: str, function: Any, arguments: tuple[str, ...]) -> Any:
-  """Make a pytree of a function: its numbers are leaves, the function itself is static and compared by structure.
-
-  Args:
-    name: the argument's name, for messages.
-    function: a plain function, which has no numbers; a `jax.tree_util.Partial`, whose bound arguments are leaves; or
-      any other callable that is a pytree, as a registered dataclass with `__call__`.
-    arguments: the names of the positional arguments that it will be called with.
-
-  Raises:
-    TypeError: it cannot be called with these arguments.
-  """
-  shown = ", ".join(arguments)
-  if not callable(function):
-    raise TypeError(f"{name} must be a function of ({shown}), but it is a {type(function).__name__}")
-  try:
-    inspect.signature(function).bind(*arguments)
-  except TypeError as error:
-    raise TypeError(f"{name} must be a function of ({shown}): {error}") from None
-  except ValueError:
-    pass  # Some built-in functions have no signature.
-  if isinstance(function, Partial):
-    return Partial(identity.Static(function.func), *function.args, **function.keywords)
-  is_leaf = jax.tree_util.all_leaves((function,))
-  return Partial(identity.Static(function)) if is_leaf else function
-
-
+@fields.documented
 class State(NamedTuple):
-  """Everything between two iterations of one student. Of many students, every leaf has a leading [students] axis."""
+  """Everything between two iterations of one student. Of many students, every leaf has a leading [students] axis.
+
+  Attributes:
+    student: parameters and the state of the optimizer.
+    teacher_state: what the teacher carries; None for teachers without state.
+    step: `[]` number of iterations taken so far.
+    key: all randomness of the run follows from this key and the number of the iteration.
+    hitting_time: `[]` first iteration with distance <= tolerance, -1 until then; None without a tolerance.
+    reported: `[]` whether `observe` has replaced the parameters since the last iteration.
+  """
 
   student: Student
   teacher_state: Any
-  step: Array  # [] number of iterations taken so far.
-  key: Key  # All randomness of the run follows from this key and the number of the iteration.
-  hitting_time: Array | None  # [] first iteration with distance <= tolerance, -1 until then; None without a tolerance.
-  reported: Array | bool = False  # [] whether `observe` has replaced the parameters since the last iteration.
+  step: Array
+  key: Key
+  hitting_time: Array | None
+  reported: Array | bool = False
 
   def __repr__(self) -> str:
     return f"State({summaries.state(self.step, self.params, self.hitting_time)})"
@@ -252,29 +183,62 @@ class State(NamedTuple):
     return self.student.params
 
 
+@fields.documented
 class Records(NamedTuple):
-  """Metrics along a run. One that was not asked for is None."""
+  """Metrics along a run. One that was not asked for is None.
 
-  step: Array  # [records] number of iterations taken.
-  distance: Array | None = None  # [records] ||w - w*||.
-  objective: Array | None = None  # [records] mean loss over the pool, plus (weight decay / 2) ||w||^2.
-  accuracy: Array | None = None  # [records] share of the test pool that is classified correctly.
-  probe: Any = None  # [records, ...] the caller's own function of the parameters.
-  lessons: Lesson | None = None  # [steps, m], [steps, m, K] the curriculum, when asked for.
-  certificate: Any = None  # [steps] of each lesson, with the lessons.
+  Attributes:
+    step: `[records]` number of iterations taken.
+    distance: `[records]` ||w - w*||.
+    objective: `[records]` mean loss over the pool, plus (weight decay / 2) ||w||^2.
+    accuracy: `[records]` share of the test pool that is classified correctly.
+    probe: `[records, ...]` the caller's own function of the parameters.
+    lessons: the curriculum, when asked for: index `[steps, m]`, label `[steps, m, K]`.
+    certificate: `[steps]` of each lesson, with the lessons.
+    diverged: `[records]` whether a parameter was NaN or infinite, as it then stays. With a distance in the records,
+      also whether it is too large for its dtype, above 1.8e19 in float32.
+  """
+
+  step: Array
+  distance: Array | None = None
+  objective: Array | None = None
+  accuracy: Array | None = None
+  probe: Any = None
+  lessons: Lesson | None = None
+  certificate: Any = None
+  diverged: Array | None = None
 
   def __repr__(self) -> str:
     metrics = {name: getattr(self, name) for name in ("distance", "objective", "accuracy")}
     others = [name for name in ("probe", "lessons") if getattr(self, name) is not None]
     return f"Records({', '.join([summaries.records(self.step, metrics), *others])})"
 
+  @property
+  def diverged_at(self) -> Array | None:
+    """First recorded iteration after which the student had `diverged`, `[]`; -1 where there was none.
+
+    It happened after the record before that one: to know the very step, record every step. Of many students,
+    `[students]`. None in records that were made without `diverged`.
+    """
+    if self.diverged is None:
+      return None
+    first = jnp.argmax(self.diverged, -1)
+    step = jnp.take_along_axis(jnp.broadcast_to(self.step, self.diverged.shape), first[..., None], -1)[..., 0]
+    return jnp.where(jnp.any(self.diverged, -1), step, -1)
+
   def to_frame(self) -> Any:
     """Return the metrics as a pandas frame in long form: step, metric and value; of many students, student first."""
     return frames.records_to_frame(self)
 
 
+@fields.documented
 class Result(NamedTuple):
-  """Records and final state, as `teach` returns them. Of `teach_many`, every leaf has a leading [students] axis."""
+  """Records and final state, as `teach` returns them. Of `teach_many`, every leaf has a leading [students] axis.
+
+  Attributes:
+    records: metrics along the run, `Records`; the properties below are shorter ways to them.
+    state: after the last iteration, `State`: save it, or give it to `run` to resume.
+  """
 
   records: Records
   state: State
@@ -325,6 +289,11 @@ class Result(NamedTuple):
   def hitting_time(self) -> Array | None:
     """First iteration with distance <= tolerance, `[]`; -1 where there was none, None without a tolerance."""
     return self.state.hitting_time
+
+  @property
+  def diverged_at(self) -> Array | None:
+    """First recorded iteration after which the student had diverged, `[]`; -1 where there was none: see `Records`."""
+    return self.records.diverged_at
 
   @property
   def student(self) -> Student:

@@ -21,7 +21,6 @@ from last_jax import checks, identity, simplices
 from last_jax.base import STATIC, Array, is_concrete
 from last_jax.losses import Loss
 from last_jax.models import check_returned
-from last_jax.optimizers import as_float
 
 # (label [K], center [K], radius [], class labels [C, K]) -> the nearest label of the set [K].
 Projection = Callable[[Array, Array, Any, Array], Array]
@@ -98,6 +97,13 @@ def _project_each(project: _Checked, labels: Array, centers: Array, radius: Any,
   return jax.vmap(lambda label, center: project(label, center, radius, class_labels))(labels, centers)
 
 
+def check_constraint(constraint: Any) -> None:
+  """Raise unless it is a Constraint."""
+  if not isinstance(constraint, Constraint):
+    shown = checks.show(constraint)
+    raise TypeError(f"constraint must come from last_jax.constraints, as simplex(), but it is {shown}")
+
+
 def none() -> Constraint:
   """All real labels."""
   return Constraint("none")
@@ -105,7 +111,7 @@ def none() -> Constraint:
 
 def one_hot(max_combinations: int = 1024) -> Constraint:
   """The labels of the classes. Batches with more than `max_combinations` combinations use coordinate descent."""
-  checks.check_count("max_combinations", max_combinations)
+  max_combinations = checks.check_count("max_combinations", max_combinations, most=None)
   return Constraint("one_hot", hull=True, discrete=True, max_combinations=max_combinations)
 
 
@@ -132,18 +138,20 @@ def simplex(
   """
   checks.check_name("around", around, ("truth", "prediction"))
   _check_norm(p)
-  checks.check_count("max_combinations", max_combinations)
+  max_combinations = checks.check_count("max_combinations", max_combinations, most=None)
   if max_nonzero is not None:
-    checks.check_count("max_nonzero", max_nonzero)
-    if radius is not None:
-      raise ValueError("max_nonzero cannot be combined with radius: give one of them")
-    count, name = int(max_nonzero), f"simplex, k={int(max_nonzero)}"
+    count = checks.check_count("max_nonzero", max_nonzero)
+    if radius is not None or p != 2 or around != "truth":
+      raise ValueError("max_nonzero cannot be combined with radius, p and around: give one of them")
+    name = f"simplex, k={count}"
     if count == 1:
       return dataclasses.replace(one_hot(max_combinations), name=name, max_nonzero=1)
     return Constraint(name, SparseSimplex(count), hull=True, max_combinations=max_combinations, max_nonzero=count)
   if radius is None:
+    if p != 2 or around != "truth":
+      raise ValueError("radius is missing: p and around are settings of its ball")
     return Constraint("simplex", _onto_simplex, hull=True)
-  radius = _check_radius(radius)
+  radius = checks.check_positive("radius", radius)
   return Constraint(f"simplex, {_text(radius, p, around)}", _SIMPLEX_BALLS[float(p)], radius, around, hull=True)
 
 
@@ -157,25 +165,13 @@ def magnitude(radius: Any, p: float = 2, around: str = "truth") -> Constraint:
   """
   checks.check_name("around", around, ("truth", "prediction"))
   _check_norm(p)
-  radius = _check_radius(radius)
+  radius = checks.check_positive("radius", radius)
   return Constraint(_text(radius, p, around), _BALLS[float(p)], radius, around)
 
 
 def _check_norm(p: Any) -> None:
-  if isinstance(p, bool) or p not in (1, 2, float("inf")):
-    raise ValueError(f"p must be 1, 2 or infinity, but it is {p!r}")
-
-
-def _check_radius(radius: Any) -> Any:
-  """Return the radius, as a float if it is an integer. Raise unless it is one positive real number."""
-  if isinstance(radius, (np.ndarray, np.generic, jax.Array)):
-    if not jnp.issubdtype(radius.dtype, jnp.floating) and not jnp.issubdtype(radius.dtype, jnp.integer):
-      raise TypeError(f"radius must be a real number, but its dtype is {radius.dtype}")
-    if radius.shape != ():
-      raise ValueError(f"radius must be one number, but it has shape {radius.shape}")
-    radius = radius if jnp.issubdtype(radius.dtype, jnp.floating) else radius.astype(float)
-  checks.check_positive("radius", radius)
-  return as_float(radius)
+  if not isinstance(p, (int, float, np.integer, np.floating)) or isinstance(p, bool) or p not in _BALLS:
+    raise ValueError(f"p must be 1, 2 or infinity, but it is {checks.show(p)}")
 
 
 def _text(radius: Any, p: float, around: str) -> str:

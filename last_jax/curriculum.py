@@ -72,6 +72,7 @@ class Curriculum:
     for name, words in {"inputs": inputs, "model": model, "loss": loss, "optimizer": optimizer}.items():
       if not isinstance(words, str):
         raise TypeError(f"{name} must be words, but it is a {type(words).__name__}")
+    examples = checks.check_flag("examples", examples)
     given = jax.tree.leaves((lessons, init, final, target, problem))
     if not is_concrete(*(leaf for leaf in given if isinstance(leaf, jax.Array))):
       raise TypeError("lessons must be arrays of this process: outside jit, and of several processes gathered")
@@ -200,9 +201,9 @@ class Curriculum:
   def _add_params(self, learner: Learner, name: str, params: Params | None, teacher: str, students: list[int]) -> None:
     if params is None:
       return
-    # Only shapes: a student that has diverged has NaNs for its end.
-    shown = jax.tree.map(lambda leaf: np.broadcast_to(0.0, np.shape(leaf)), params) if name == "final" else params
-    checks.check_params(learner, shown, f"{name}{_of(teacher)}", students=students[0] if students else None)
+    # A student that has diverged has NaNs for its end.
+    number, finite = students[0] if students else None, name != "final"
+    checks.check_params(learner, params, f"{name}{_of(teacher)}", students=number, finite=finite)
     names = facts.leaf_shapes(params)
     for leaf, array in zip(names, jax.tree.leaves(params), strict=True):
       self.arrays[f"{_before(teacher)}{name}/{leaf}".rstrip("/")] = facts.plain(array)
@@ -279,11 +280,28 @@ def _encode(lesson: Lesson) -> dict[str, np.ndarray]:
 def _build(static: dict[str, Any], leaves: dict[str, Any]) -> Curriculum:
   if static["curriculum"] > _VERSION:
     raise ValueError(f"its version is {static['curriculum']}, but this last_jax reads up to {_VERSION}: update it")
-  curriculum = Curriculum.tree_unflatten((tuple(leaves), json.dumps(static)), leaves.values())
-  for name, lesson in curriculum._named().items():
-    if lesson.index.shape[-2:] != (static["steps"], static["batch_size"]):
-      raise ValueError(f"{_before(name)}index has shape {lesson.index.shape}, which is not that of its facts")
-  return curriculum
+  num_outputs = static["num_outputs"]
+  if type(num_outputs) is not int or not 1 <= num_outputs < 2**31:
+    raise ValueError(f"num_outputs must be a whole number from 1, but it is {num_outputs!r}")
+  for name in static["teachers"] or [""]:
+    _check_arrays(_before(name), static, leaves)
+  return Curriculum.tree_unflatten((tuple(leaves), json.dumps(static)), leaves.values())
+
+
+def _check_arrays(before: str, static: dict[str, Any], leaves: dict[str, Any]) -> None:
+  """Raise unless index and labels fit the facts. Labels of few classes stay as they are: whole, they can be large."""
+  index, label = leaves[f"{before}index"], leaves.get(f"{before}label")
+  if index.shape[-2:] != (static["steps"], static["batch_size"]):
+    raise ValueError(f"{before}index has shape {index.shape}, which is not that of its facts")
+  if label is not None:
+    if label.shape[-1:] != (static["num_outputs"],):
+      raise ValueError(f"{before}label has shape {label.shape}, but there are {static['num_outputs']} outputs")
+    return
+  classes, values = leaves[f"{before}label_class"], leaves[f"{before}label_value"]
+  if classes.shape != values.shape or classes.dtype.kind not in "iu":
+    raise ValueError(f"{before}label_class must hold a class for each of label_value")
+  if classes.size and not 0 <= classes.min() <= classes.max() < static["num_outputs"]:
+    raise ValueError(f"{before}label_class must lie between 0 and {static['num_outputs'] - 1}")
 
 
 io.register_kind(Curriculum, lambda curriculum: curriculum.facts, _build)

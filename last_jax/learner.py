@@ -14,7 +14,7 @@ import optax
 
 from last_jax import checks, identity, kernels, losses, models, remade, summaries
 from last_jax.base import STATIC, Array, Key, Params, Pool, Student, is_concrete
-from last_jax.optimizers import Optax, Sgd, as_float, from_optax
+from last_jax.optimizers import Optax, Sgd, from_optax
 
 
 def _decayed(leaf: Array) -> bool:
@@ -170,30 +170,41 @@ def build(
   for name, functions in given.items():
     if functions is not None:
       remade.warn_if_remade(name, functions, stacklevel=3)
-  checks.check_not_negative("weight_decay", weight_decay)
-  decay = None if isinstance(weight_decay, (int, float)) and weight_decay == 0 else as_float(weight_decay)
+  weight_decay = checks.check_not_negative("weight_decay", weight_decay)
+  decay = None if isinstance(weight_decay, float) and weight_decay == 0 else weight_decay
+  nesterov = checks.check_flag("nesterov", nesterov)
   if optimizer is not None:
     if learning_rate is not None or momentum is not None or nesterov:
       raise ValueError("give either an optimizer or learning_rate, momentum and nesterov, not both")
-    if not hasattr(optimizer, "init") or not hasattr(optimizer, "update"):
-      raise TypeError(f"optimizer must be an optax transformation, but it is a {type(optimizer).__name__}")
+    check_optimizer(optimizer)
     return Learner(model, loss, from_optax(optimizer), decay, constants)
   if learning_rate is None:
     raise ValueError("learning_rate is missing: give a positive number, a schedule, or an optimizer")
   if nesterov and momentum is None:
     raise ValueError("nesterov=True needs momentum, a number between 0 and 1")
   if momentum is not None:
-    checks.check_between("momentum", momentum, 0.0, 1.0)
+    momentum = checks.check_between("momentum", momentum, 0.0, 1.0)
   if callable(learning_rate):
-    return Learner(model, loss, Sgd(None, as_float(momentum), nesterov, learning_rate), decay, constants)
-  checks.check_positive("learning_rate", learning_rate)
-  return Learner(model, loss, Sgd(as_float(learning_rate), as_float(momentum), nesterov), decay, constants)
+    return Learner(model, loss, Sgd(None, momentum, nesterov, learning_rate), decay, constants)
+  rate = checks.check_positive("learning_rate", learning_rate)
+  return Learner(model, loss, Sgd(rate, momentum, nesterov), decay, constants)
+
+
+def check_optimizer(optimizer: Any) -> None:
+  """Raise unless it has the two functions of an optax transformation."""
+  if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
+    raise TypeError(f"optimizer must be an optax transformation, but it is a {type(optimizer).__name__}")
+
+
+def check_learner(learner: Any, name: str = "learner") -> None:
+  """Raise unless it is a Learner."""
+  if not isinstance(learner, Learner):
+    raise TypeError(f"{name} must come from last_jax.learners, but it is a {type(learner).__name__}")
 
 
 def check_learns_from(learner: Any, pool: Any, name: str = "pool") -> None:
   """Raise an error that names the argument, unless `learner` can be taught from `pool`."""
-  if not isinstance(learner, Learner):
-    raise TypeError(f"learner must come from last_jax.learners, but it is a {type(learner).__name__}")
+  check_learner(learner)
   if not isinstance(pool, Pool):
     raise TypeError(f"{name} must be a last_jax.Pool, but it is a {type(pool).__name__}")
   checks.check_inputs(learner, pool.x, f"{name}.x")

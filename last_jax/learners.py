@@ -39,9 +39,9 @@ def least_squares(
     optimizer: any optax transformation, in place of learning_rate, momentum and nesterov. `optax.sgd(...)` gives the
       same learner as they do.
   """
-  checks.check_count("num_features", num_features)
-  checks.check_count("num_outputs", num_outputs)
-  model = models.Linear(int(num_features), int(num_outputs), bool(bias))
+  num_features = checks.check_count("num_features", num_features)
+  num_outputs = checks.check_count("num_outputs", num_outputs)
+  model = models.Linear(num_features, num_outputs, checks.check_flag("bias", bias))
   return build(model, losses.squared_error, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
@@ -62,10 +62,10 @@ def logistic(
     form: "cross_entropy": the label y is the probability of class 1, the gradient sigmoid(z) - y. "margin": the loss is
       log(1 + exp(-y z)), classes are labelled -1 and +1, and labels may be any real number.
   """
-  checks.check_count("num_features", num_features)
+  num_features = checks.check_count("num_features", num_features)
   forms = {"cross_entropy": losses.sigmoid_cross_entropy, "margin": losses.margin_logistic}
   loss = forms[checks.check_name("form", form, forms)]
-  model = models.Linear(int(num_features), 1, bool(bias))
+  model = models.Linear(num_features, 1, checks.check_flag("bias", bias))
   return build(model, loss, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
@@ -85,9 +85,9 @@ def softmax(
   Cross-entropy's gradient is (sum of y) p - y: labels need not sum to one. Gradients of the classes always sum to zero,
   so the part of w - w* that is equal for all classes can never be taught: see `last_jax.unreachable_distance`.
   """
-  checks.check_count("num_features", num_features)
-  checks.check_count("num_classes", num_classes, least=2)
-  model = models.Linear(int(num_features), int(num_classes), bool(bias))
+  num_features = checks.check_count("num_features", num_features)
+  num_classes = checks.check_count("num_classes", num_classes, least=2)
+  model = models.Linear(num_features, num_classes, checks.check_flag("bias", bias))
   return build(model, losses.softmax_cross_entropy, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
@@ -110,9 +110,9 @@ def svm(
   tried one by one. The loss has corners, at which `fit_target` does not converge: take w* from a solver for support
   vector machines.
   """
-  checks.check_count("num_features", num_features)
-  checks.check_count("num_classes", num_classes, least=2)
-  model = models.Linear(int(num_features), 1 if num_classes == 2 else int(num_classes), bool(bias))
+  num_features = checks.check_count("num_features", num_features)
+  num_classes = checks.check_count("num_classes", num_classes, least=2)
+  model = models.Linear(num_features, 1 if num_classes == 2 else num_classes, checks.check_flag("bias", bias))
   return build(model, losses.hinge, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 
@@ -135,11 +135,10 @@ def mlp(
     activation: "relu", "leaky_relu" (slope 0.01), "tanh", or a function.
     loss: softmax cross-entropy unless given (sigmoid cross-entropy with one output); a name, a function or a Loss.
   """
-  widths = tuple(widths)
+  widths = checks.check_sequence("widths", widths, "a list of whole numbers, such as (24, 32, 5)")
   if len(widths) < 2:
     raise ValueError(f"widths must name at least the features and the outputs, such as (24, 32, 5), but it is {widths}")
-  for width in widths:
-    checks.check_count("widths", width)
+  widths = tuple(checks.check_count("widths", width) for width in widths)
   if isinstance(activation, str):
     checks.check_name("activation", activation, models.ACTIVATIONS)
   elif not callable(activation):
@@ -148,7 +147,7 @@ def mlp(
     remade.warn_if_remade("activation", activation)
   default = losses.sigmoid_cross_entropy if widths[-1] == 1 else losses.softmax_cross_entropy
   chosen = default if loss is None else losses.as_loss(loss)
-  model = models.Mlp(tuple(map(int, widths)), activation, bool(bias))
+  model = models.Mlp(widths, activation, checks.check_flag("bias", bias))
   return build(model, chosen, learning_rate, momentum, nesterov, weight_decay, optimizer)
 
 

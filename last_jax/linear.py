@@ -66,12 +66,9 @@ def closed_form_labels(
   it, since ||w+ - w*|| grows with ||y - y*||. A label that would not be finite is the ground truth.
   """
   chex.assert_equal_shape([truth, outputs, known.target_outputs])
-  drifted, rate = drift_outputs(learner, student, x, outputs, coasting)
-  errors = drifted - known.target_outputs
-  scale = (rate * known.squared_norms)[:, None]
-  push = safe_divide(errors, scale)  # [n, K]: the u that would be best.
+  push, scale = _best_gradients(learner, student, x, outputs, known, coasting)
   prediction = learner.loss.predict_all(outputs)
-  if learner.loss.isotropic == "on_simplex" and constraint.project is None and not constraint.discrete:
+  if _is_free_softmax(learner, constraint):
     # Softmax: reachable u sum to zero, and y + t p has the same effect for every t; take the y nearest the truth.
     push = push - jnp.mean(push, 1, keepdims=True)
     share = jnp.sum((truth + push) * prediction, 1) / jnp.sum(prediction**2, 1)
@@ -82,6 +79,66 @@ def closed_form_labels(
   if not constraint.discrete:
     return constraint.projection(learner.loss, outputs, truth)(free)
   return learner.loss.nearest_class_labels(free)
+
+
+def _is_free_softmax(learner: Learner, constraint: Constraint) -> bool:
+  return learner.loss.isotropic == "on_simplex" and constraint.project is None and not constraint.discrete
+
+
+def _best_gradients(
+  learner: Learner, student: Student, x: Array, outputs: Array, known: Geometry, coasting: bool
+) -> tuple[Array, Array]:
+  """Return the u `[n, K]` that would be best for each example, and eta ||x||^2 `[n, 1]`, 0 where none has an effect."""
+  drifted, rate = drift_outputs(learner, student, x, outputs, coasting)
+  scale = (rate * known.squared_norms)[:, None]
+  return safe_divide(drifted - known.target_outputs, scale), scale
+
+
+def closed_form_gap(
+  learner: Learner,
+  student: Student,
+  x: Array,
+  truth: Array,
+  outputs: Array,
+  constraint: Constraint,
+  known: Geometry,
+  labels: Array,
+  coasting: bool = True,
+) -> Array:
+  """Return what rounding may have cost `closed_form_labels`, as a share of the possible gain: `[]`.
+
+  It is near 1 where the best label differs from the ground truth by less than the digits of labels and outputs.
+  """
+  if constraint.discrete:
+    return jnp.zeros((), labels.dtype)
+  given = (student, x, truth, outputs, known, labels)
+  student, x, truth, outputs, known, labels = jax.lax.stop_gradient(given)
+  push, scale = _best_gradients(learner, student, x, outputs, known, coasting)
+  project = constraint.projection(learner.loss, outputs, truth)
+  prediction, start = learner.loss.predict_all(outputs), project(truth)
+  eps, width = jnp.finfo(labels.dtype).eps, labels.shape[1]
+  largest = jnp.max(jnp.concatenate([jnp.abs(w).reshape(-1, width) for w in jax.tree.leaves(student.params)]), 0)
+  terms = jnp.sqrt(known.squared_norms)[:, None] * largest[None]  # Outputs are sums of numbers of this size.
+  slopes = jax.vmap(jax.jacfwd(learner.loss.output_gradient))(outputs, truth)
+  digits = jnp.abs(labels) + jnp.abs(prediction) + jnp.sum(jnp.abs(slopes) * terms[:, None], 2)
+  if learner.loss.isotropic == "on_simplex":
+    digits = digits + jnp.abs(prediction) * jnp.sum(jnp.abs(labels), 1, keepdims=True)
+  digits = eps * digits  # [n, K], of u.
+  if _is_free_softmax(learner, constraint):
+    push = push - jnp.mean(push, 1, keepdims=True)
+    gradients = jax.vmap(learner.loss.output_gradient)
+    gained = jnp.sum((gradients(outputs, truth) - push) ** 2)
+    missed = jnp.sum((gradients(outputs, labels) - push) ** 2 + digits**2)
+  else:
+    free = prediction - push
+    gained = jnp.maximum(jnp.sum((labels - start) * ((free - start) + (free - labels))), 0.0)
+    # The ground truth stays the best label, if it does for all labels that rounding cannot tell from the free one.
+    middle = jnp.mean(learner.loss.class_labels_like(truth), 0)[None]
+    around = free - 2 * (digits + eps * jnp.abs(free)) * jnp.sign(truth - middle)
+    stays = jnp.all(project(around) == start) & jnp.all(labels == start)
+    inward = 2 * digits * jnp.abs(free - labels) if constraint.hull else 0.0  # Balls: see `argmin.with_rounding`.
+    missed = jnp.where(stays, 0.0, jnp.sum(inward + digits**2))
+  return jnp.where(jnp.any(scale != 0), safe_divide(missed, missed + gained), 0.0)
 
 
 def drift_outputs(

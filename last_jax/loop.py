@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 
-from last_jax import compiler, devices, distances
-from last_jax.base import Array, Info, Key, Lesson, Params, Records, Result, State, Student, Teacher, View
+from last_jax import checks, compiler, devices, distances
+from last_jax.answers import check_answer, check_arrays
+from last_jax.base import Array, Info, Key, Params, Records, Result, State, Student, Teacher, View
 from last_jax.problem import Problem
 from last_jax.proposals import propose
 
@@ -37,7 +37,7 @@ def _init(key: Key, problem: Problem, teacher: Teacher, params: Params | None) -
   learner, init_key = problem.learner, _split(key)[0]
   student = learner.start(learner.init(init_key) if params is None else params)
   teacher_state = None if teacher.init is None else teacher.init(_seen_by(teacher, problem))
-  _check_arrays(f"init of the teacher {teacher.name!r}", "teacher_state", teacher_state)
+  check_arrays(f"init of the teacher {teacher.name!r}", "teacher_state", teacher_state)
   hitting_time = None
   if problem.tolerance is not None:
     hitting_time = jnp.where(_is_near(problem, student), 0, -1)
@@ -72,7 +72,7 @@ def _make_iteration(key: Key, problem: Problem, teacher: Teacher, *, live: bool 
     step_key = jax.random.fold_in(teacher_key, state.step)
     view = View(seen, state.student, state.step, step_key, proposal_key, cache, live or state.reported)
     answer = teacher.step(state.teacher_state, view, proposal)
-    lesson, teacher_state, certificate = _check_answer(teacher, problem, state, answer)
+    lesson, teacher_state, certificate = check_answer(teacher, problem, state, answer)
     student = problem.learner.step(state.student, problem.pool.x[lesson.index], lesson.label)
     hit = state.hitting_time
     if hit is not None:
@@ -95,52 +95,18 @@ def draw(key: Key, count: int, batch_size: int, problem: Problem) -> tuple[Array
   return proposals, jax.vmap(lambda step: jax.random.fold_in(teacher_key, step))(jnp.arange(count))
 
 
-def _check_answer(teacher: Teacher, problem: Problem, state: State, answer: Any) -> tuple[Lesson, Any, Any]:
-  """Check what a teacher's step returns, once, while it is traced."""
-  who = f"the teacher {teacher.name!r}"
-  if not isinstance(answer, tuple) or len(answer) != 3 or not isinstance(answer[0], Lesson):
-    raise TypeError(f"step of {who} must return (Lesson, teacher_state, certificate), but it returned {answer!r}")
-  lesson, teacher_state, certificate = answer
-  for name, part in (("index", lesson.index), ("label", lesson.label)):
-    if part is None or not jax.tree_util.all_leaves((part,)):
-      raise TypeError(
-        f"step of {who} must return an array as the {name} of its Lesson, but it is a {type(part).__name__}"
-      )
-  for name, part in (("Lesson", lesson), ("teacher_state", teacher_state), ("certificate", certificate)):
-    _check_arrays(f"step of {who}", name, part)
-  index, label = jnp.asarray(lesson.index), jnp.asarray(lesson.label)
-  if index.ndim != 1 or not jnp.issubdtype(index.dtype, jnp.integer):
-    raise ValueError(f"{who} must return indices [m], integers, but they are {index.dtype}{list(index.shape)}")
-  wanted = (index.shape[0], *problem.truth.shape[1:])
-  if label.shape != wanted or not jnp.issubdtype(label.dtype, jnp.floating):
-    axes = "[m, K]" if len(wanted) == 2 else "[m, T, K]"
-    raise ValueError(
-      f"{who} must return labels {axes} = {list(wanted)}, floats, but they are {label.dtype}{list(label.shape)}"
-    )
-  before, after = (_describe(tree) for tree in (state.teacher_state, teacher_state))
-  if before != after:
-    raise ValueError(f"step of {who} must return a teacher_state like init's, {before}, but it returned {after}")
-  return Lesson(index, label.astype(problem.truth.dtype)), teacher_state, certificate
-
-
-def _check_arrays(function: str, name: str, tree: Any) -> None:
-  """Raise unless all leaves of a part of what a function returned are arrays or numbers."""
-  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-    if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
-      where = jax.tree_util.keystr(path)
-      raise TypeError(f"{function} must return arrays, but {name}{where} is a {type(leaf).__name__}")
-
-
-def _describe(tree: Any) -> str:
-  """Return the structure, shapes and dtypes of a tree, as text."""
-  return str(jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree))
-
-
 def measure(problem: Problem, params: Params, plan: Plan) -> dict[str, Any]:
-  """Compute the metrics of one record, and nothing that is not recorded."""
+  """Compute the metrics of one record, and nothing that is not recorded, except whether the student diverged.
+
+  That is known from the distance; without it, it takes a pass over the parameters. It is found for records and not for
+  steps, which it would slow: parameters that are NaN or infinite stay so.
+  """
   learner, values = problem.learner, {}
   if "distance" in plan.metrics:
     values["distance"] = distances.distance(params, problem.target)
+  else:
+    zeros = [jnp.sum(0 * jnp.ravel(leaf)) for leaf in jax.tree.leaves(params)]  # NaN where an entry is not finite.
+    values["diverged"] = functools.reduce(jnp.add, zeros)
   if "objective" in plan.metrics:
     values["objective"] = learner.objective(params, problem.pool.x, problem.truth)
   if "accuracy" in plan.metrics:
@@ -148,8 +114,17 @@ def measure(problem: Problem, params: Params, plan: Plan) -> dict[str, Any]:
     assert problem.test_truth is not None
     values["accuracy"] = learner.accuracy(params, problem.test.x, problem.test_truth)
   if plan.probe is not None:
-    values["probe"] = plan.probe(params)
+    with checks.calling("probe"):
+      values["probe"] = plan.probe(params)
+    check_arrays("probe", "what it returns", values["probe"])
   return values
+
+
+def mark_diverged(values: dict[str, Any]) -> dict[str, Any]:
+  """Return the metrics of `measure`, with `diverged`: whether a parameter was not finite."""
+  # Of all records at once: in the scan, one more output would take as long as the distance.
+  found = values["diverged"] if "diverged" in values else values["distance"]
+  return values | {"diverged": ~jnp.isfinite(found)}
 
 
 def run_inline(state: State, problem: Problem, teacher: Teacher, *, plan: Plan) -> tuple[State, Records]:
@@ -211,7 +186,7 @@ def run_inline(state: State, problem: Problem, teacher: Teacher, *, plan: Plan) 
   numbers = stride * jnp.arange(1, whole + 1)
   numbers = jnp.concatenate([numbers, jnp.full(1, plan.steps)]) if rest else numbers
   lessons, certificate = (None, None) if info is None else info
-  records = Records(step=first_step + numbers, **values, lessons=lessons, certificate=certificate)
+  records = Records(step=first_step + numbers, **mark_diverged(values), lessons=lessons, certificate=certificate)
   reported = jnp.zeros_like(state.reported)
   return carry._replace(step=first_step + plan.steps, key=state.key, reported=reported), records
 
@@ -255,7 +230,7 @@ def _join(pieces: Sequence[Any]) -> Any:
 
 def _teach(key: Key, params: Params | None, problem: Problem, teacher: Teacher, *, plan: Plan) -> Result:
   state = _init(key, problem, teacher, params)
-  start = (state.step, measure(problem, state.student.params, plan))
+  start = (state.step, mark_diverged(measure(problem, state.student.params, plan)))
   state, records = run_inline(state, problem, teacher, plan=plan)
   rest = (records.step, {name: getattr(records, name) for name in start[1]})
   step, values = _join([jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], start), rest])

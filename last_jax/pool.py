@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax import frames
+from last_jax import fields, frames
 
 
 def is_concrete(*values: Any) -> bool:
@@ -122,14 +122,21 @@ def shorten(names: Sequence[str]) -> str:
 
 def _encode(y: Any, classes: Sequence[str] | None) -> tuple[Any, tuple[str, ...] | None]:
   """Return labels with names of classes replaced by ids, and the names by id, or None."""
-  names = None if classes is None else tuple(classes)
-  if names is not None and (
-    isinstance(classes, str) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names)
-  ):
-    raise ValueError(f"classes must be different names of classes, each once, but they are {classes!r}")
+  try:
+    names = None if classes is None else tuple(classes)
+  except TypeError:
+    raise TypeError(f"classes must be a list of names, but it is a {type(classes).__name__}") from None
+  are_names = names is None or (all(isinstance(name, str) for name in names) and len({*names}) == len(names))
+  if not are_names or isinstance(classes, (str, Mapping)):
+    raise ValueError(f"classes must be different names of classes, each once, but they are {names!r}")
   if isinstance(y, jax.Array):
     return y, names
-  given = np.asarray(y)
+  if is_masked(y) or not hasattr(y, "__len__"):
+    return y, names  # For `as_numbers` to name.
+  try:
+    given = np.asarray(y)
+  except (TypeError, ValueError):
+    return y, names
   is_text = given.dtype.kind in "UT" or (
     given.dtype == object and given.size > 0 and all(isinstance(label, str) for label in given.flat)
   )
@@ -160,13 +167,33 @@ def _check_classes(y: Any, classes: tuple[str, ...]) -> None:
       )
 
 
+def is_masked(value: Any) -> bool:
+  """Whether it is an array of NumPy with masked entries."""
+  return isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any())
+
+
+def as_numbers(name: str, value: Any) -> Any:
+  """Return an array of real numbers, of NumPy or JAX. Raise where it is none, or has masked entries."""
+  if is_masked(value):
+    count = np.count_nonzero(np.ma.getmaskarray(value))
+    raise ValueError(f"{name} must have no masked entries, but {count} are masked: fill them in, or leave them out")
+  try:
+    given = value if isinstance(value, jax.Array) else np.asarray(value)
+  except (TypeError, ValueError, OverflowError) as error:
+    kind = type(value).__name__
+    raise TypeError(f"{name} must be an array of numbers, but it is a {kind}: {error}") from None
+  if not (jnp.issubdtype(given.dtype, jnp.number) or given.dtype == bool) or given.dtype.kind == "m":
+    raise TypeError(f"{name} must hold numbers, but its dtype is {given.dtype}")
+  if jnp.issubdtype(given.dtype, jnp.complexfloating):
+    raise TypeError(f"{name} must hold real numbers, but its dtype is {given.dtype}")
+  if jnp.issubdtype(given.dtype, jnp.floating) and given.dtype.itemsize < 2:
+    raise TypeError(f"{name} must be of at least 16 bits, but its dtype is {given.dtype}: convert it to float32")
+  return given.astype(np.float64) if given.dtype == np.longdouble else given
+
+
 def _as_numbers(name: str, value: Any, as_float: bool = False) -> Any:
   """Convert to an array of real numbers in a dtype that JAX has, without changing any of them."""
-  given = value if isinstance(value, jax.Array) else np.asarray(value)
-  if not (jnp.issubdtype(given.dtype, jnp.number) or given.dtype == bool):
-    raise TypeError(f"pool {name} must hold numbers, but its dtype is {given.dtype}")
-  if jnp.issubdtype(given.dtype, jnp.complexfloating):
-    raise TypeError(f"pool {name} must hold real numbers, but its dtype is {given.dtype}")
+  given = as_numbers(f"pool {name}", value)
   keep = jnp.issubdtype(given.dtype, jnp.floating) or not as_float
   wanted = jax.dtypes.canonicalize_dtype(given.dtype.newbyteorder("=") if keep else float)
   with np.errstate(over="ignore"):  # A number too large for the dtype becomes infinite, which is refused later.
@@ -201,10 +228,18 @@ def _check_values(x: Any, y: Any) -> None:
     raise ValueError("pool x is zero everywhere: examples with x = 0 teach nothing")
 
 
+@fields.documented
 class Dataset(NamedTuple):
-  """A data source: a pool to teach from and, optionally, a test pool, a target and a start."""
+  """A data source: a pool to teach from and, optionally, a test pool, a target and a start.
+
+  Attributes:
+    train: the pool to teach from.
+    test: examples to measure accuracy on, or None.
+    target: w*, flat or one array per leaf of the parameters, or None.
+    init: the student's start, likewise.
+  """
 
   train: Pool
   test: Pool | None = None
-  target: np.ndarray | Mapping[str, np.ndarray] | None = None  # Flat, or one array per leaf of the parameters.
+  target: np.ndarray | Mapping[str, np.ndarray] | None = None
   init: np.ndarray | Mapping[str, np.ndarray] | None = None

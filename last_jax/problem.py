@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from last_jax import checks
 from last_jax.base import Array, Params, Pool
 from last_jax.learners import Learner, check_learns_from
+from last_jax.optimizers import as_float
 
 _FIELDS = ("learner", "pool", "truth", "target", "test", "test_truth", "tolerance")
 
@@ -63,9 +64,12 @@ class Problem:
       # NumPy arrays would be copied to the device in every call.
       target = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf), target)
     if tolerance is not None:
-      checks.check_positive("tolerance", tolerance)
+      tolerance = checks.check_positive("tolerance", tolerance)
+      numbers = jnp.finfo(jax.dtypes.canonicalize_dtype(float))  # Squares are compared.
+      checks.check_between("tolerance", tolerance, float(numbers.tiny) ** 0.5, float(numbers.max) ** 0.5)
       if target is None:
         raise ValueError("tolerance is a distance to the target, so it needs target=")
+      tolerance = as_float(tolerance)
     self.learner, self.pool, self.target, self.test, self.tolerance = learner, pool, target, test, tolerance
     self.truth = _encode(learner, pool)
     self.test_truth = None if test is None else _encode(learner, test)

@@ -25,6 +25,9 @@ _LARGEST_TRACE = 64  # Units of rounding: in proportion to thousands of numbers,
 _ALIKE = 1e3  # Largest curvature over smallest of all examples, up to which steps of one length serve them all.
 _SETTLING = 100  # Steps at most at the end, of each example's own length.
 _MISSED = 1e-4  # Of the gain, beyond which they are taken.
+_SHORT = 1e-2  # Labels that move less have more digits than the tolerance of the iterations, which is that of ones.
+_POLISHED = 256  # Numbers at most of labels that are polished: a Newton step takes their cube.
+_POLISHING = 2  # Newton steps at most.
 _STALLED = 3  # Rounds without progress after which rounding is taken to be reached.
 
 
@@ -55,6 +58,8 @@ def minimise(quadratic: Quadratic, project: BatchProjection) -> tuple[Array, Cer
   # The derivative of the answer follows from the condition that it meets: nothing is computed for it until it is asked.
   def solve(_: Callable[[Array], Array], start: Array) -> tuple[Array, Array]:
     labels, steps = _iterate(problem, matrix, project, start)
+    if matrix is not None and labels.size <= _POLISHED:
+      labels = _polish(problem, matrix, project, start, labels)
     return (labels if matrix is None else _settle(quadratics.fixed(quadratic), project, start, labels)), steps
 
   labels, steps = jax.lax.custom_root(miss, start, solve, solve_linear, has_aux=True)
@@ -83,9 +88,30 @@ def _own_steps(quadratic: Quadratic, project: BatchProjection, labels: Array) ->
   steep = jnp.sqrt(jnp.sum(gradient**2, 1)) / (quadratics.LONGEST_STEP * size)
   moved = project(labels - safe_divide(gradient, jnp.maximum(curvature, steep)[:, None]))
   falls = jnp.sum(gradient * (labels - moved), 1)
-  rounding = 8 * jnp.finfo(labels.dtype).eps * jnp.sqrt(jnp.sum(gradient**2, 1)) * size
+  # Entry by entry: labels near zero have digits that those near one have not.
+  rounding = 8 * jnp.finfo(labels.dtype).eps * jnp.sum(jnp.abs(gradient) * (jnp.abs(labels) + jnp.abs(moved)), 1)
   falls = jnp.where(falls > rounding, falls, 0.0)
   return jnp.where((falls > 0)[:, None], moved, labels), jnp.sum(falls)
+
+
+def _polish(
+  problem: Quadratic, matrix: Callable[[], Array], project: BatchProjection, start: Array, labels: Array
+) -> Array:
+  """Return labels after Newton steps, where they have moved so little that the tolerance is a part of their way."""
+
+  def more(state: tuple[Array, Array]) -> Array:
+    labels, count = state
+    moved = jnp.max(jnp.abs(labels - start))
+    # At a corner of the set nothing is left to do.
+    return (count < _POLISHING) & (moved < _SHORT) & jnp.any(project(labels - problem.gradient(labels)) != labels)
+
+  def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
+    labels, count = state
+    new = project(labels - _newton(problem, matrix(), project, labels)[0])
+    better = problem.scaled_change(new) < problem.scaled_change(labels)
+    return jnp.where(better, new, labels), jnp.where(better, count + 1, _POLISHING)
+
+  return jax.lax.while_loop(more, step, (labels, jnp.zeros((), int)))[0]
 
 
 def _settle(quadratic: Quadratic, project: BatchProjection, start: Array, labels: Array) -> Array:
@@ -108,7 +134,8 @@ def _settle(quadratic: Quadratic, project: BatchProjection, start: Array, labels
     first = (labels, *_own_steps(quadratic, project, labels), jnp.zeros((), int))
     return jax.lax.while_loop(more, step, first)[0]
 
-  return jax.lax.cond(jnp.max(sizes) > _ALIKE * jnp.min(sizes), settle, lambda: labels)
+  unlike = jnp.max(sizes) > _ALIKE * jnp.min(sizes)
+  return jax.lax.cond(unlike | (jnp.max(jnp.abs(labels - start)) < _SHORT), settle, lambda: labels)
 
 
 def _normalise(quadratic: Quadratic, start: Array) -> tuple[Quadratic, Callable[[], Array] | None]:

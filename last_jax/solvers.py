@@ -76,9 +76,7 @@ def descent(steps: int = 300, rate: Any = 0.02) -> Descent:
     steps: number of steps for each lesson.
     rate: of Adam, a positive number.
   """
-  checks.check_count("steps", steps)
-  checks.check_positive("rate", rate)
-  return Descent(int(steps), rate)
+  return Descent(checks.check_count("steps", steps), checks.check_positive("rate", rate))
 
 
 def check_solver(solver: Any, constraint: Constraint) -> None:
@@ -86,7 +84,7 @@ def check_solver(solver: Any, constraint: Constraint) -> None:
   if solver is None:
     return
   if not isinstance(solver, Descent):
-    raise TypeError(f"solver must be None or come from last_jax.solvers, as descent(), but it is {solver!r}")
+    raise TypeError(f"solver must be None or come from last_jax.solvers, as descent(), but it is {checks.show(solver)}")
   if constraint.discrete or constraint.max_nonzero is not None:
     raise ValueError(f"solver=descent(...) needs a convex set, as simplex(), but the constraint is {constraint.name!r}")
 

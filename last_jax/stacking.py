@@ -4,6 +4,7 @@ A setting is a problem and a teacher, taught with each of the same keys. In a ca
 and a key is a student of its own, so that the result is that of `teach_many` for this setting alone.
 """
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from last_jax import compiler, devices, loop
+from last_jax import compiler, devices, loop, programs, watching
 from last_jax.base import Key, Params, Result, Teacher
 from last_jax.loop import Plan
 from last_jax.problem import Problem
@@ -60,14 +61,21 @@ def teach_settings(
     at_once: the largest number of students in a call.
     mesh: devices to split students over.
   """
-  for names in _by_program(settings):
-    group = [settings[name] for name in names]
-    try:
-      for place, result in _teach_group(keys, group, at_once, mesh):
-        yield names[place], result
-    except Exception as error:
-      error.add_note(f"while teaching {len(names)} settings of one program, as {names[0]}")
-      raise
+  watched = watching.is_on(keys)
+  with watching.current().line(len(settings), "settings") if watched else contextlib.nullcontext() as line:
+    done = 0
+    for names in _by_program(settings):
+      programs.make_room()
+      group = [settings[name] for name in names]
+      try:
+        for place, result in _teach_group(keys, group, at_once, mesh):
+          yield names[place], result
+          done += 1
+          if line is not None:
+            line.update(done)
+      except Exception as error:
+        error.add_note(f"while teaching {len(names)} settings of one program, as {names[0]}")
+        raise
 
 
 # --- Groups.
@@ -220,7 +228,7 @@ def _teach_group(
       pairs = np.arange(start, start + length) % count  # Some are taught twice, to fill the last call.
       which, seed = np.asarray(call)[pairs // seeds], pairs % seeds
       own = [None if stack is None else jnp.asarray(stack[which]) for stack in group.stacked]
-      students = devices.split((keys[seed], _pick([each.init for each in settings], which, seed), own), mesh)
+      students = devices.split((_rows(keys, seed), _pick([each.init for each in settings], which, seed), own), mesh)
       result = _teach_compiled(small_steps, students, shared, plan=settings[0].plan, form=group.form, mesh=mesh)
       # Keys are those of the call.
       result = devices.gather(result._replace(state=result.state._replace(key=None)))
@@ -232,13 +240,18 @@ def _teach_group(
           pieces = []
 
 
+@jax.jit  # One dispatch in place of several for each leaf.
+def _rows(tree: Any, rows: np.ndarray) -> Any:
+  return jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows], tree)
+
+
 def _pick(inits: Sequence[Params | None], which: np.ndarray, seed: np.ndarray) -> Params | None:
   """Return the starts of pairs of a setting and a seed."""
   first = inits[which[0]]
   if first is None:
     return None
   if all(inits[each] is first for each in np.unique(which)):
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[seed], first)
+    return _rows(first, seed)
   runs = [list(run) for _, run in itertools.groupby(range(len(which)), lambda i: which[i])]
   parts = [jax.tree.map(lambda leaf, run=run: jnp.asarray(leaf)[seed[run]], inits[which[run[0]]]) for run in runs]
   return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from last_jax import checks, stacking
+from last_jax import checks, devices, stacking
 from last_jax.base import Key, Params, Pool, Result, Teacher, is_concrete
 from last_jax.learners import Learner
 from last_jax.loop import Probe
@@ -175,7 +175,8 @@ def sweep(
     A `Sweep`, a table of results by name.
   """
   keys = check_keys(keys)
-  checks.check_count("at_once", at_once)
+  at_once = checks.check_count("at_once", at_once)
+  devices.check_mesh(mesh)
   shared = {"test": test, "tolerance": tolerance}
   plan: dict[str, Any] = {"steps": steps, "batch_size": batch_size, "record_every": record_every, "lessons": lessons}
   learners, teachers = _by_name("learners", learners, Learner), _by_name("teachers", teachers, Teacher)
@@ -228,7 +229,8 @@ def _problems(
       leaves, structure = jax.tree.flatten(learner)
       kind = (structure, tuple(map(np.shape, leaves)))
       if _is_function(target) or kind not in known:
-        given = target(learner) if _is_function(target) else target
+        with checks.calling("target"):
+          given = target(learner) if _is_function(target) else target
         problem = Problem(learner, pool, target=given, **shared)
         if kind in known:  # Labels depend on the structure alone.
           problem.truth, problem.test_truth = known[kind].truth, known[kind].test_truth
@@ -236,7 +238,8 @@ def _problems(
       else:
         problem = copy.copy(known[kind])
         problem.learner = learner
-      start = init(learner) if _is_function(init) else init
+      with checks.calling("init"):
+        start = init(learner) if _is_function(init) else init
       if start is not None and (kind, id(start)) not in checked:
         checks.check_params(learner, start, "init", students=seeds)
         checked[kind, id(start)] = start
@@ -255,7 +258,10 @@ def _naming(place: str) -> Iterator[None]:
     yield
   except (ValueError, TypeError) as error:
     kind = ValueError if isinstance(error, ValueError) else TypeError
-    raise kind(f"{place}: {error}") from error
+    named = kind(f"{place}: {error}")
+    for note in getattr(error, "__notes__", ()):
+      named.add_note(note)
+    raise named from error
 
 
 def _is_lost(result: Result) -> np.ndarray:

@@ -14,10 +14,10 @@ Labels come with a `Certificate`: the road taken, whether they are a global opti
 
 In float32 the aim, at any rate and size of examples, is labels that lie in their set to 1e-6, are not worse than the
 ground truth, and reach the optimum to a thousandth of the possible gain wherever float32 can represent it; elsewhere
-`Certificate.gap` is to say so. `python -m tests.label_ranges` counts on random problems how often that holds. For free
-labels of a batch it needs the examples themselves, or the gradients of all outputs of a network, which are formed up to
-2^17 entries; beyond, half of the digits are lost in their products, and a smaller effect than they hold may be missed
-without a gap that shows it.
+`Certificate.gap` is to say so. `python -m tests.label_ranges` counts on random problems how often that holds:
+`docs/float32.md` has the table. For free labels of a batch it needs the examples themselves, or the gradients of all
+outputs of a network, which are formed up to 2^17 entries; beyond, half of the digits are lost in their products, and a
+smaller effect than they hold may be missed without a gap that shows it.
 """
 
 import dataclasses
@@ -29,9 +29,11 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from last_jax import checks, free, linear, projected, quadratic, scalar_map, solvers, sparse, targets
+from last_jax import checks, linear, programs, quadratic, scalar_map, solvers, targets
+from last_jax.argmin import best_labels, with_rounding
 from last_jax.base import Array, Certificate, Params, Student
-from last_jax.constraints import Constraint, none, simplex
+from last_jax.constraints import Constraint, check_constraint, none
+from last_jax.learner import check_learner
 from last_jax.learners import Learner
 from last_jax.linear import Geometry
 from last_jax.losses import Loss
@@ -41,7 +43,6 @@ from last_jax.targets import Step, Target, ToTrajectory
 
 _GAUSS_NEWTON_STEPS = 10  # Where the step is not affine in the label (Adam): linearizations, each with a line search.
 _LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
-_ROUNDINGS = 8  # Of outputs and labels: outputs are sums.
 _STARTS = (0.25, 0.5, 0.75, 1.0)  # Shares of the way from the ground truth at which Gauss-Newton may start, too.
 
 
@@ -91,12 +92,12 @@ def synthesize_labels(
   Returns:
     `[m, K]` labels, or labels and their certificate.
   """
-  x, y = jnp.asarray(x), jnp.asarray(y)
+  programs.make_room()
+  check_learner(learner)
+  x, y = jnp.asarray(checks.check_array("x", x)), jnp.asarray(checks.check_array("y", y))
   x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
   checks.check_inputs(learner, x, "x")
   checks.check_labels(learner, x, y, "y")
-  checks.check_finite("x", x)
-  checks.check_finite("y", y)
   checks.check_params(learner, params, "params")
   if targets.is_target(target):
     if layer_weights is not None:
@@ -109,12 +110,26 @@ def synthesize_labels(
     checks.check_layer_weights(layer_weights, params)
     target = targets.params(target, layer_weights=layer_weights)
   student = learner.start(params)
-  student = student if opt_state is None else student._replace(opt_state=opt_state)
+  if opt_state is not None:
+    _check_opt_state(opt_state, student.opt_state)
+    student = student._replace(opt_state=opt_state)
   target = target.now(learner, student, None, jnp.zeros((), int), None)
   constraint = none() if constraint is None else constraint
+  check_constraint(constraint)
+  with_certificate = checks.check_flag("with_certificate", with_certificate)
   solvers.check_solver(solver, constraint)
   problem = (learner, student, target, x, learner.encode(x, y), constraint, None, solver)
-  return _greedy_labels(*problem, with_certificate=bool(with_certificate))
+  return _greedy_labels(*problem, with_certificate=with_certificate)
+
+
+def _check_opt_state(given: Any, fresh: Any) -> None:
+  found, wanted = checks.check_tree("opt_state", given), jax.tree.structure(fresh)
+  if found != wanted:
+    raise ValueError(f"opt_state must be one of the learner's optimizer, {wanted}, but it is {found}")
+  for (path, leaf), want in zip(jax.tree_util.tree_leaves_with_path(given), jax.tree.leaves(fresh), strict=True):
+    if jnp.shape(leaf) != jnp.shape(want):
+      where = jax.tree_util.keystr(path)
+      raise ValueError(f"opt_state{where} must have shape {jnp.shape(want)}, but it has shape {jnp.shape(leaf)}")
 
 
 def greedy_labels(
@@ -150,8 +165,11 @@ def greedy_labels(
   outputs = outputs.reshape(-1, width).astype(jnp.promote_types(outputs.dtype, jnp.float32))
   known = target.geometry(learner, x) if known is None else known
   if solver is None and known is not None and truth.shape[0] == 1 and linear.is_projection(learner, constraint):
-    labels = linear.closed_form_labels(learner, student, x, truth, outputs, constraint, known, target.coasting)
-    return labels, _with_rounding(quadratic.solved_directly(labels, "closed form"), constraint, labels)
+    given = (learner, student, x, truth, outputs, constraint, known)
+    labels = linear.closed_form_labels(*given, target.coasting)
+    gap = linear.closed_form_gap(*given, labels, target.coasting)
+    certificate = dataclasses.replace(quadratic.solved_directly(labels, "closed form"), gap=gap)
+    return labels, with_rounding(certificate, constraint, labels)
 
   is_free = constraint.project is None and not constraint.discrete
 
@@ -203,69 +221,6 @@ def _greedy_labels(*problem: Any, with_certificate: bool = False) -> Any:
 
 
 # --- The minimiser of a quadratic over a set.
-
-
-def best_labels(
-  loss: Loss, constraint: Constraint, problem: Quadratic, outputs: Array, truth: Array
-) -> tuple[Array, Certificate]:
-  """Return the minimiser of the quadratic over the constraint set, `[m, K]`."""
-  chex.assert_equal_shape([problem.at, outputs, truth])
-  if callable(problem.matrix) and (constraint.discrete or constraint.is_sparse(truth.shape[1])):
-    raise ValueError(
-      f"constraint {constraint.name!r} needs the matrix of the label problem, which is not formed for {truth.shape[0]} "
-      f"labels of length {truth.shape[1]}: use a smaller batch, or simplex()"
-    )
-  if constraint.discrete:
-    class_labels = loss.class_labels_like(truth)
-    labels, certificate = quadratic.minimise_discrete(problem, class_labels, constraint.max_combinations)
-    if constraint.max_nonzero is None or certificate.exact:
-      return labels, certificate
-    mixtures, nearest = simplex().projection(loss, outputs, truth), loss.nearest_class_labels(truth)
-    gap = sparse.relative_gap(problem, mixtures, class_labels, labels, nearest)
-    return labels, dataclasses.replace(certificate, gap=gap)
-  if constraint.project is None:
-    return free.minimise(problem)
-  project = constraint.projection(loss, outputs, truth)
-  if constraint.is_sparse(truth.shape[1]):
-    assert constraint.max_nonzero is not None
-    relaxed = simplex().projection(loss, outputs, truth)
-    return sparse.minimise(problem, project, relaxed, constraint.max_nonzero, constraint.max_combinations, truth)
-  if constraint.hull and truth.shape[1] == 2 and not callable(problem.matrix):
-    return _minimise_on_segment(problem, project, loss.class_labels_like(truth))
-  labels, certificate = projected.minimise(problem, project)
-  return labels, _with_rounding(certificate, constraint, labels)
-
-
-def _with_rounding(certificate: Certificate, constraint: Constraint, labels: Array) -> Certificate:
-  """Return the certificate of labels in a ball, with a gap where rounding moves them by a part of its radius."""
-  if constraint.radius is None or constraint.hull:
-    return certificate
-  rounding = _ROUNDINGS * jnp.finfo(labels.dtype).eps * jnp.max(jnp.abs(jax.lax.stop_gradient(labels)))
-  share = rounding / jax.lax.stop_gradient(jnp.asarray(constraint.radius, labels.dtype))
-  share = share if certificate.gap is None else share + certificate.gap
-  return dataclasses.replace(certificate, gap=jnp.minimum(share, 1.0))
-
-
-def _minimise_on_segment(
-  problem: Quadratic, project: quadratic.BatchProjection, class_labels: Array
-) -> tuple[Array, Certificate]:
-  """Minimise over mixtures of two classes, (1 - t, t): one number per example, in an interval, instead of two."""
-  direction = class_labels[1] - class_labels[0]
-  # The ends of the set, as shares t, are where it meets the ends of the segment.
-  low = project(jnp.broadcast_to(class_labels[0], problem.at.shape))[:, 1:]
-  high = project(jnp.broadcast_to(class_labels[1], problem.at.shape))[:, 1:]
-  # Expand around a point of the segment: G's slope there, and its curvature along it.
-  shares = jnp.clip(project(problem.at)[:, 1:], low, high)
-  base = class_labels[:1] + shares * direction[None]
-  slope = problem.linear + jnp.einsum("ikjl,jl->ik", problem.matrix, base - problem.at)
-  reduced = Quadratic(
-    shares,
-    jnp.einsum("ikjl,k,l->ij", problem.matrix, direction, direction)[:, None, :, None],
-    (slope @ direction)[:, None],
-  )
-  best, certificate = projected.minimise(reduced, lambda t: jnp.clip(t, low, high))
-  labels = class_labels[:1] + best * direction[None]
-  return labels, dataclasses.replace(certificate, residual=quadratic.residual(problem, project, labels))
 
 
 # --- Where the step is not affine in the label.

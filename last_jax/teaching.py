@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from last_jax import advice, checks, devices, loop, watching
+from last_jax import advice, checks, devices, loop, programs, watching
 from last_jax.base import Array, Info, Key, Lesson, Params, Pool, Records, Result, State, Teacher, is_concrete
+from last_jax.checks import as_key
 from last_jax.learners import Learner
 from last_jax.loop import Plan, Probe
 from last_jax.problem import Problem
@@ -35,8 +36,11 @@ def init(key: Key, problem: Problem, teacher: Teacher, params: Params | None = N
     teacher: its `init` makes the teacher's state.
     params: the student's start, with a leading [students] axis for many; random unless given.
   """
+  programs.make_room()
   check_teaches(teacher, problem)
   key = as_key(key)
+  if key.ndim > 1:
+    raise ValueError(f"key must be one key, or keys [students], but its shape is {key.shape}")
   if params is not None:
     checks.check_params(problem.learner, params, "params", students=key.shape[0] if key.ndim else None)
   return loop.init_all(key, problem, teacher, params)
@@ -48,9 +52,11 @@ def step(state: State, problem: Problem, teacher: Teacher, *, batch_size: int = 
   Returns:
     The next state, and an `Info` with the lesson and its certificate.
   """
+  programs.make_room()
   check_teaches(teacher, problem)
+  _check_state(state, problem)
   _check_one_student(state)
-  checks.check_count("batch_size", batch_size)
+  batch_size = checks.check_count("batch_size", batch_size)
   return loop.step_one(state, problem, teacher, batch_size=batch_size)
 
 
@@ -87,7 +93,10 @@ def run(
   Returns:
     The state after the last step, and `Records`.
   """
+  programs.make_room()
   check_teaches(teacher, problem)
+  _check_state(state, problem)
+  devices.check_mesh(mesh)
   plan = make_plan(problem, steps, batch_size, record_every, metrics, probe, lessons)
   many = state.key.ndim > 0
   if is_concrete(state.step):
@@ -109,17 +118,21 @@ def next_lesson(state: State, problem: Problem, teacher: Teacher, *, batch_size:
   The student is not simulated here: report its parameters with `observe`. Without a report, it is taken to have learned
   as the learner would.
   """
+  programs.make_room()
   check_teaches(teacher, problem)
+  _check_state(state, problem)
   _check_one_student(state)
-  checks.check_count("batch_size", batch_size)
+  batch_size = checks.check_count("batch_size", batch_size)
   state, info = loop.step_one(state, problem, teacher, batch_size=batch_size, live=True)
   return info.lesson, state
 
 
 def observe(state: State, params: Params) -> State:
   """Return the state with the parameters that a live student reports."""
+  if not isinstance(state, State):
+    raise TypeError(f"state must be a State, of init, step or run, but it is a {type(state).__name__}")
   student = state.student
-  found, wanted = (str(jax.tree.structure(tree)) for tree in (params, student.params))
+  found, wanted = checks.check_tree("params", params), jax.tree.structure(student.params)
   if found != wanted:
     raise ValueError(f"params must have the tree of the student's parameters, {wanted}, but it is {found}")
 
@@ -171,7 +184,11 @@ def teach(
 
   Returns:
     A `Result`. To continue, pass its `state` to `run`.
+
+  Warns if the student diverged: see `Result.diverged_at`. (`run` records that too, but does not warn: it does not wait
+  for its records.)
   """
+  programs.make_room()
   key = as_key(key)
   if key.ndim:
     raise ValueError(f"key must be one key, but its shape is {key.shape}: teach_many takes keys [students]")
@@ -184,8 +201,11 @@ def teach(
     advice.warn_if_far(problem, init, batch_size)
   if watching.is_on(key, init, problem, teacher):
     state = loop.init_all(key, problem, teacher, init)
-    return watching.teach(state, problem, _advance_one(problem, teacher), plan)
-  return loop.teach_one(key, init, problem, teacher, plan=plan)
+    result = watching.teach(state, problem, _advance_one(problem, teacher), plan)
+  else:
+    result = loop.teach_one(key, init, problem, teacher, plan=plan)
+  advice.warn_if_diverged(result.records)
+  return result
 
 
 def teach_many(
@@ -219,9 +239,11 @@ def teach_many(
   Returns:
     A `Result` whose leaves have a leading [students] axis.
   """
+  programs.make_room()
   keys = as_key(keys, "keys")
   if keys.ndim != 1 or keys.shape[0] == 0:
     raise ValueError(f"keys must have shape [students], but it has shape {keys.shape}")
+  devices.check_mesh(mesh)
   problem = Problem(learner, pool, target=target, test=test, tolerance=tolerance)
   check_teaches(teacher, problem)
   if init is not None:
@@ -230,8 +252,11 @@ def teach_many(
   students, shared = devices.split((keys, init), mesh), devices.copy_to_all((problem, teacher), mesh)
   if watching.is_on(students, shared):
     state = devices.split(loop.init_all(keys, problem, teacher, init), mesh)
-    return watching.teach(state, shared[0], _advance_many(shared, mesh), plan)
-  return loop.teach_many(students, shared, plan=plan, mesh=mesh)
+    result = watching.teach(state, shared[0], _advance_many(shared, mesh), plan)
+  else:
+    result = loop.teach_many(students, shared, plan=plan, mesh=mesh)
+  advice.warn_if_diverged(result.records)
+  return result
 
 
 def _advance_one(problem: Problem, teacher: Teacher) -> watching.Advance:
@@ -255,8 +280,8 @@ def make_plan(
   lessons: bool = False,
 ) -> Plan:
   """Check the settings of a run."""
-  for name, value in (("steps", steps), ("batch_size", batch_size), ("record_every", record_every)):
-    checks.check_count(name, value)
+  steps, batch_size = checks.check_count("steps", steps), checks.check_count("batch_size", batch_size)
+  record_every, lessons = checks.check_count("record_every", record_every), checks.check_flag("lessons", lessons)
   _check_steps(0, steps)
   classifies = problem.learner.loss.classification
   impossible = {} if problem.target is not None else {"distance": "it needs a target"}
@@ -266,7 +291,8 @@ def make_plan(
     impossible["accuracy"] = "it needs a test pool"
   if metrics is None:
     metrics = [metric for metric in METRICS if metric not in impossible]
-  metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+  listed = f"a list of names, of {', '.join(METRICS)}"
+  metrics = (metrics,) if isinstance(metrics, str) else checks.check_sequence("metrics", metrics, listed)
   for metric in metrics:
     checks.check_name("metrics", metric, METRICS)
     if metric in impossible:
@@ -274,7 +300,7 @@ def make_plan(
   if probe is not None and not callable(probe):
     raise TypeError(f"probe must be a function of the parameters, but it is a {type(probe).__name__}")
   ordered = tuple(metric for metric in METRICS if metric in metrics)
-  return Plan(int(steps), int(batch_size), min(int(record_every), int(steps)), ordered, probe, bool(lessons))
+  return Plan(steps, batch_size, min(record_every, steps), ordered, probe, lessons)
 
 
 def check_teaches(teacher: Teacher, problem: Problem) -> None:
@@ -287,17 +313,12 @@ def check_teaches(teacher: Teacher, problem: Problem) -> None:
     raise ValueError(f"target is missing: the teacher {teacher.name} is omniscient and steers toward it")
 
 
-def as_key(key: Any, name: str = "key") -> Key:
-  """Return a typed key, or an array of them, also from the old kind (`jax.random.PRNGKey`)."""
-  if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
-    return key
-  key = jnp.asarray(key)
-  if key.dtype == jnp.uint32 and key.ndim in (1, 2):
-    try:
-      return jax.random.wrap_key_data(key)
-    except (TypeError, ValueError):
-      pass
-  raise TypeError(f"{name} must be made by jax.random.key, but it has dtype {key.dtype} and shape {key.shape}")
+def _check_state(state: Any, problem: Problem) -> None:
+  """Raise unless it is a state of the problem's learner. Its students may have diverged."""
+  if not isinstance(state, State):
+    raise TypeError(f"state must be a State, of init, run or load, but it is a {type(state).__name__}")
+  students = state.key.shape[0] if as_key(state.key, "state.key").ndim else None
+  checks.check_params(problem.learner, state.params, "state.params", students=students, finite=False)
 
 
 def _check_one_student(state: State) -> None:

@@ -3,8 +3,9 @@
     with last.progress():
       result = last.teach_many(keys, learner, teacher, pool, target=target, steps=100_000)
 
-Inside the block `teach`, `teach_many` and `run` take their steps in 20 to 100 chunks or so, with the same results, and
-training its episodes; outside it nothing is different.
+Inside the block `teach`, `teach_many` and `run` take their steps in 20 to 100 chunks or so, with the same results;
+training does the same with episodes, `distill_labels` with updates, and `sweep` reports the settings that are done.
+Outside the block nothing changes.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax import devices, loop
+from last_jax import checks, devices, loop
 from last_jax.base import Params, Records, Result, State
 from last_jax.loop import Plan
 from last_jax.problem import Problem
@@ -44,11 +45,13 @@ class _Watch(NamedTuple):
     """Call the caller's function for each record: "step" and metrics `[records]`, or `[students, records]`, axis 1."""
     if self.on_record is None:
       return
-    named = devices.gather({name: leaf for name, leaf in values.items() if leaf is not None})
+    named = devices.gather({name: leaf for name, leaf in values.items() if leaf is not None and name != "diverged"})
     for place in range(named["step"].shape[axis]):
       here = jax.tree.map(lambda leaf, place=place: leaf[(slice(None),) * axis + (place,)], named)
       self.on_record(int(np.max(here.pop("step"))), here)
 
+
+SILENT = _Watch(None, False)  # For callers that report their own chunks, where nobody watches.
 
 _current: ContextVar[_Watch | None] = ContextVar("last_jax_progress", default=None)
 
@@ -66,12 +69,24 @@ def progress(on_record: OnRecord | None = None, *, show: bool = True) -> Iterato
     on_record: called as `on_record(step, metrics)` for each record in their order, as soon as its chunk is done. The
       metrics are arrays on the host by name, `[]` or `[students]`. For Weights & Biases:
       `lambda step, metrics: wandb.log({name: value.mean() for name, value in metrics.items()}, step=step)`. Of training
-      there is a record of each episode, with the loss, and the score where there was an evaluation.
+      there is a record of each episode, with the loss, and the score where there was an evaluation; of `distill_labels`
+      one of each update, with the objective; of `sweep` none.
     show: whether to write the line, to stderr.
   """
   if on_record is not None and not callable(on_record):
     raise TypeError(f"on_record must be a function of (step, metrics), but it is a {type(on_record).__name__}")
+  show = checks.check_flag("show", show)
   token = _current.set(_Watch(on_record, show))
+  try:
+    yield
+  finally:
+    _current.reset(token)
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+  """Take calls in the block as if there were no `progress` around it: whoever makes them reports them."""
+  token = _current.set(None)
   try:
     yield
   finally:
@@ -155,7 +170,7 @@ def _without_metrics(records: Records, axis: int) -> Records:
 
 
 def _metrics(records: Records) -> dict[str, Any]:
-  return {name: getattr(records, name) for name in ("step", "distance", "objective", "accuracy", "probe")}
+  return {name: getattr(records, name) for name in ("step", "distance", "objective", "accuracy", "probe", "diverged")}
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -173,7 +188,7 @@ def _join(pieces: list[Records], axis: int) -> Records:
 
 
 def _measure(problem: Problem, params: Params, *, plan: Plan) -> dict[str, Any]:
-  return loop.measure(problem, params, plan)
+  return loop.mark_diverged(loop.measure(problem, params, plan))
 
 
 _measure_one = jax.jit(_measure, static_argnames="plan")
@@ -181,7 +196,7 @@ _measure_one = jax.jit(_measure, static_argnames="plan")
 
 @functools.partial(jax.jit, static_argnames="plan")
 def _measure_many(problem: Problem, params: Params, *, plan: Plan) -> dict[str, Any]:
-  return jax.vmap(lambda each: loop.measure(problem, each, plan))(params)
+  return jax.vmap(lambda each: loop.mark_diverged(loop.measure(problem, each, plan)))(params)
 
 
 class _Line:

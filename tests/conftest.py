@@ -5,6 +5,7 @@ import collections
 import gc
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 
@@ -29,9 +30,21 @@ hypothesis.settings.register_profile("last_jax", deadline=None, print_blob=True,
 hypothesis.settings.load_profile("last_jax")
 
 
+_ON_REQUEST = ("fuzz", "faults")  # Marks of tests that run only where `-m` names them.
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-  """Mark all cases of a parametrized test as slow, except the first and the last: the quick part has these."""
+def pytest_collection_modifyitems(config, items):
+  """Mark all cases of a parametrized test as slow, except the first and the last: the quick part has these.
+
+  Deselect what runs on request only.
+  """
+  asked = re.findall(r"\w+", config.getoption("markexpr", "") or "")
+  idle = [mark for mark in _ON_REQUEST if mark not in asked]
+  left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in idle)]
+  if left_out:
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
   cases = collections.defaultdict(list)
   for item in items:
     cases[item.nodeid.partition("[")[0]].append(item)

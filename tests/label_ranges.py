@@ -18,6 +18,7 @@ rounded to float32, miss at most 1e-4 of the possible gain.
 """
 
 import functools
+import itertools
 import time
 from typing import NamedTuple
 
@@ -94,6 +95,7 @@ class Outcome(NamedTuple):
   excess: np.ndarray
   representable: np.ndarray
   certified: np.ndarray
+  reach: np.ndarray  # log10 of rate times the largest ||x||^2: how far one unit of a label moves an output.
 
 
 def random_problems(draw, learner, features, batch, width, count):
@@ -191,9 +193,9 @@ def judge(learner, features, batch, width, name, problem):
     moved = moves(outputs, labels) - start
     parts = 2 * np.sum(moved * (error + start), 1), np.sum(moved**2, 1)
     size = 2 * np.sum(np.abs(moved * (error + start)), 1) + parts[1]
-    # Half a unit in the last digit of labels in float32, or of labels of size 1.
+    # Half a unit in the last digit of labels in float32, or of labels of size 1; a center that moves is rounded too.
     slope = 2 * pace[:, None] * np.abs(np.einsum("np,nap->na", error + start + moved, slopes))
-    digit = 2.0**-24 * np.maximum(1, np.abs(labels).reshape(count, -1))
+    digit = 2.0 ** (-23 if name == "ball_2" else -24) * np.maximum(1, np.abs(labels).reshape(count, -1))
     return parts[0] + parts[1], 1e-12 * size + np.sum(slope * digit, 1)
 
   found, noise = change(exact_outputs, labels)
@@ -210,7 +212,9 @@ def judge(learner, features, batch, width, name, problem):
     representable = (rounded + gain) <= REPRESENTABLE * gain
   excess = np.where(finite, excess, np.inf)
   outside = ~finite | (violation(loss, name, labels, problem, center) > 1e-6)
-  return Outcome(outside, ~(found <= noise + kept), excess, representable & finite, is_certified(certificate))
+  worse = ~(found <= noise + kept)
+  reach = np.log10(problem.rate * np.max(np.sum(problem.x.astype(np.float64) ** 2, -1), 1))
+  return Outcome(outside, worse, excess, representable & finite, is_certified(certificate), reach)
 
 
 def is_certified(certificate: Certificate):
@@ -263,16 +267,23 @@ def onto_simplex(label):
 def study(count, seed=0, shapes=None, sets=None, report=None):
   """Judge about `count` problems. Return outcomes by (learner, m, K, set); `report` is called with each of them."""
   cases = [
-    (learner, features, batch, width, name)
-    for learner, features, batch, width, names in SHAPES
-    for name in names
-    if (shapes is None or f"{learner}-{batch}-{width}" in shapes) and (sets is None or name in sets)
+    (learner, features, batch, width, name) for learner, features, batch, width, names in SHAPES for name in names
   ]
+  chosen = [
+    (shapes is None or f"{learner}-{batch}-{width}" in shapes) and (sets is None or name in sets)
+    for learner, _, batch, width, name in cases
+  ]
+  # Each case has its own problems, whatever else is chosen.
   each, outcomes = -(-count // len(cases)), {}
   for index, (learner, features, batch, width, name) in enumerate(cases):
+    if not chosen[index]:
+      continue
     problem = random_problems(np.random.default_rng((seed, index)), learner, features, batch, width, each)
     case = learner, batch, width, name
     outcomes[case] = judge(learner, features, batch, width, name, problem)
+    solver.cache_clear()  # The programs of all cases would take more pieces of memory than a process may have.
+    exact_step.cache_clear()
+    jax.clear_caches()
     if report is not None:
       report(case, outcomes[case])
   return outcomes
@@ -313,6 +324,18 @@ def grouped(outcomes, key):
   return rows
 
 
+def by_range(outcomes):
+  """Return rows of the table by rate times ||x||^2."""
+  rows = {}
+  for low, high in itertools.pairwise([-np.inf, -12, -6, -2, 2, 6, 12, np.inf]):
+    name = f"1e{low:+.0f} ... 1e{high:+.0f}" if np.isfinite([low, high]).all() else f"below 1e{high:+.0f}"
+    name = name if np.isfinite(high) else f"above 1e{low:+.0f}"
+    for outcome in outcomes.values():
+      inside = (outcome.reach > low) & (outcome.reach <= high)
+      rows[name] = np.add(rows.get(name, 0), counts(Outcome(*(part[inside] for part in outcome))))
+  return rows
+
+
 PROBLEMS = flags.DEFINE_integer("problems", 2000, "how many problems")
 SEED = flags.DEFINE_integer("seed", 0, "of the problems")
 ONLY = flags.DEFINE_list("shapes", None, "only these shapes, as mlp-8-10")
@@ -329,6 +352,7 @@ def main(_):
   )  # fmt: skip
   print_table("learner", grouped(outcomes, lambda case: case[0]))
   print_table("set", grouped(outcomes, lambda case: case[3]))
+  print_table("rate times ||x||^2", by_range(outcomes))
   print_table("all", grouped(outcomes, lambda case: "all"))
   print(f"{time.time() - begin:.0f} s")
 

@@ -16,6 +16,7 @@ RANDOM = np.random.default_rng(0)
 POOL = last.Pool(RANDOM.normal(size=(30, 4)).astype(np.float32), RANDOM.integers(0, 3, 30))
 
 
+@pytest.mark.slow
 def test_reach_is_that_of_the_best_step(x64):
   learner = last.learners.mlp((4, 6, 3), learning_rate=0.3)
   params, target = learner.init(KEY), learner.init(jax.random.key(1))
@@ -42,6 +43,7 @@ def teach(learner, init, target, teacher=GREEDY):
   return last.teach(KEY, learner, teacher, POOL, target=target, init=init, steps=1)
 
 
+@pytest.mark.slow
 def test_a_target_of_another_start_is_told_once():
   advice._told.clear()
   learner = last.learners.mlp((4, 7, 3), learning_rate=0.3)
@@ -74,6 +76,7 @@ def test_where_what_labels_reach_would_be_searched_for_the_rest_is_told():
   assert "% of the way" not in str(caught[0].message)
 
 
+@pytest.mark.slow
 def test_targets_that_are_not_far_are_not_told():
   with warnings.catch_warnings():
     warnings.simplefilter("error")

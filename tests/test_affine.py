@@ -217,6 +217,7 @@ def test_random_compositions_that_are_judged_affine_are(program, seed):
 
 @hypothesis.settings(max_examples=25)
 @hypothesis.given(programs(LINEAR_STEPS))
+@pytest.mark.slow
 def test_random_compositions_of_affine_steps_are_recognised(program):
   with jax.enable_x64(True):
     assert is_affine(build(program), jax.ShapeDtypeStruct((4,), jnp.float64))

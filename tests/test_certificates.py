@@ -117,6 +117,7 @@ def synthesis_of(kind, name):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("kind", "name", "batch"), CASES)
+@pytest.mark.slow
 def test_certificates_hold_for_the_step_itself(x64, kind, name, batch, dtype):
   """The labels' natural map, recomputed in float64, is as small as the certificate says."""
   for seed in range(4):

@@ -48,6 +48,7 @@ def test_gradients_are_those_of_jax(x64, name):
 
 
 @pytest.mark.parametrize("name", ["plain", "channels first"])
+@pytest.mark.slow
 def test_gradients_have_derivatives_in_both_modes_and_batches(x64, name):
   """Teachers that plan differentiate through steps forwards, training backwards; students are vmapped."""
   loss, params, x = draw(name)

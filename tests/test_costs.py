@@ -1,4 +1,4 @@
-"""Costs by XLA's own account: operations of a student-step, as in the README's table, and memory of long runs."""
+"""Costs by XLA's own account: operations of a student-step, as docs/guides/devices.md says; memory of long runs."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ import pytest
 import last_jax as last
 from last_jax import distances
 
-README = pathlib.Path(__file__).parents[1] / "README.md"
+PAGE = pathlib.Path(__file__).parents[1] / "docs" / "guides" / "devices.md"
 SETTINGS = {"learning_rate": 0.1, "weight_decay": 1e-4}
 LEARNERS = {
   "logistic, 24 features, LAST": (last.learners.logistic(24, **SETTINGS), 24, 2),
@@ -37,7 +37,7 @@ def test_the_table_agrees_with_the_programs(name):
     return student, jnp.sqrt(distances.squared_distance(student.params, target))
 
   operations = jax.jit(step).lower(learner.start(target), pool.x[:1], truth[:1]).cost_analysis()["flops"]
-  row = next(line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith(f"| {name} |"))
+  row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| {name} |"))
   _, parameters, _, written, *_ = (cell.strip() for cell in row.strip("| ").split("|"))
   assert int(parameters.replace(",", "")) == sum(leaf.size for leaf in jax.tree.leaves(target))
   number, unit = re.fullmatch(r"([\d.,]+) ?([kMG]?)", written).groups()
@@ -110,6 +110,7 @@ def test_memory_does_not_grow_with_the_stride_of_records(name):
 
 
 @pytest.mark.parametrize("every", [1021, 65_521, 99_991])
+@pytest.mark.slow
 def test_memory_stays_bounded_for_strides_that_no_blocks_of_equal_length_make_up(every):
   assert bytes_of_run(TEACHERS["greedy"], 1000, 10**5, every) < 40 * 2**20
 

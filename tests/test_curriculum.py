@@ -69,6 +69,7 @@ CASES = {
 
 class TestFollowing:
   @pytest.mark.parametrize("name", CASES)
+  @pytest.mark.slow
   def test_a_student_with_nothing_but_the_file_ends_where_the_simulated_one_did(self, tmp_path, name):
     kind, settings = CASES[name]
     problem = make_problem(kind, **settings)

@@ -96,6 +96,6 @@ def test_hashes_are_those_of_little_endian_bytes_in_order():
 
 
 def test_rates_of_many_learners_are_refused():
-  learner = last.learners.least_squares(1, learning_rate=jnp.array([0.1, 0.2]))
+  learner = jax.vmap(lambda rate: last.learners.least_squares(1, learning_rate=rate))(jnp.array([0.1, 0.2]))
   with pytest.raises(ValueError, match=r"the learner's learning_rate must be one number, but it has shape \(2,\)"):
     facts.describe_optimizer(learner, "")

@@ -52,6 +52,7 @@ def test_least_squares_is_solved(x64):
 
 # 121 features: 1,210 parameters, which are fitted without a Hessian.
 @pytest.mark.parametrize(("classes", "features"), [(2, 5), (3, 5), (10, 121)])
+@pytest.mark.slow
 def test_classifiers_agree_with_scikit_learn(x64, classes, features):
   pool, decay = blobs(classes, features=features), 0.01
   if classes == 2:
@@ -83,6 +84,86 @@ def test_the_gradient_norm_reported_is_the_true_one(bits):
       assert fit.steps > 0
 
 
+SIZES = [1e-12, 1e-6, 1e-3, 1.0, 1e3, 1e6, 1e12, (1e-12, 1e-4, 1.0, 1e3, 1e12)]
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_units_of_features_labels_and_rates_have_no_influence_on_least_squares(x64, decay):
+  """Against the normal equations in units of each feature, refined with longer floats."""
+  draw = np.random.default_rng(0)
+  x, y = draw.normal(size=(100, 5)), draw.normal(size=100)
+  for sizes in SIZES:
+    units = np.broadcast_to(np.asarray(sizes), 5)
+    for unit in (1e-12, 1.0, 1e12):  # Of labels.
+      learner = last.learners.least_squares(5, learning_rate=1e-9 / unit, weight_decay=decay)
+      target, fit = last.fit_target(learner, last.Pool(x * units, unit * y), with_fit=True)
+      lengths = np.append(np.hypot(units, decay**0.5), 1).astype(np.longdouble)
+      columns = np.append(x * units, np.ones((100, 1)), 1) / lengths
+      matrix = columns.T @ columns / 100 + np.diag([*np.full(5, decay), 0]) / lengths**2
+      goal, expected = columns.T @ (unit * y) / 100, np.zeros(6, np.longdouble)
+      for _ in range(5):
+        expected = expected + np.linalg.solve(matrix.astype(float), (goal - matrix @ expected).astype(float))
+      found = np.append(target["weights"], target["bias"])
+      np.testing.assert_allclose(found, (expected / lengths).astype(float), rtol=1e-5)
+      assert fit.converged
+      assert fit.steps <= 20
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.slow
+def test_units_of_features_have_no_influence_on_classifiers(classes):
+  """Pools in float32 too: against scikit-learn on features of size one, whose weights are divided by the units."""
+  pool = blobs(classes)
+  x, y = np.asarray(pool.x, np.float32), np.asarray(pool.y)
+  other = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000).fit(x.astype(float), y)
+  for sizes in SIZES:
+    for rate in (1e-9, 1e9):
+      if classes == 2:
+        learner = last.learners.logistic(5, learning_rate=rate)
+      else:
+        learner = last.learners.softmax(5, classes, learning_rate=rate)
+      units = np.broadcast_to(np.float32(sizes), 5)
+      target, fit = last.fit_target(learner, last.Pool(x * units, y), with_fit=True)
+      assert fit.converged
+      assert fit.steps <= 30
+      weights = np.asarray(target["weights"], float) * units[:, None]
+      np.testing.assert_allclose(weights.T - (weights.T.mean(0) if classes > 2 else 0), other.coef_, atol=1e-4)
+
+
+def test_features_without_a_hessian_may_be_of_any_size():
+  """1,210 parameters, by conjugate gradients."""
+  pool = blobs(10, features=121)
+  found = []
+  for units in (1.0, np.resize([1e-12, 1.0, 1e12], 121)):
+    learner = last.learners.softmax(121, 10, learning_rate=0.1, weight_decay=0.0)
+    smooth = 0.8 * np.eye(10)[np.asarray(pool.y)] + 0.02  # So that there is a minimum.
+    target, fit = last.fit_target(learner, last.Pool(np.asarray(pool.x) * units, smooth), with_fit=True)
+    assert fit.converged
+    found.append(np.asarray(target["weights"], float) * np.reshape(units, (-1, 1)))
+  np.testing.assert_allclose(found[1], found[0], atol=1e-3)
+
+
+@pytest.mark.slow
+def test_networks_fit_inputs_and_labels_of_any_size(x64):
+  """The same network, to powers of two: its random start is divided by the size of the inputs."""
+  draw = np.random.default_rng(0)
+  x = draw.normal(size=(60, 3))
+  y = np.tanh(x[:, 0]) + 0.5 * x[:, 1]
+  fits = {}
+  for power in (0, -40, 40):
+    learner = last.learners.mlp((3, 6, 1), activation="tanh", loss="squared_error", learning_rate=0.1)
+    pool = last.Pool(x * 2.0**power, y[:, None])
+    target, fit = last.fit_target(learner, pool, with_fit=True, tolerance=1e-5, max_steps=1000)
+    assert fit.converged
+    fits[power] = fit.objective
+    np.testing.assert_allclose(learner.objective(target, pool.x, learner.encode(pool.x, pool.y)), fit.objective)
+  assert max(fits.values()) < 1e-2 * np.var(y)  # By a constant it would be half of the variance.
+  small = last.Pool(x, 1e-9 * y[:, None])
+  _, fit = last.fit_target(learner, small, with_fit=True, tolerance=1e-4, max_steps=1000)
+  assert fit.objective < 1e-2 * np.var(1e-9 * y)
+
+
+@pytest.mark.slow
 def test_a_target_that_is_not_reached_is_told():
   learner = last.learners.mlp((5, 8, 3), learning_rate=0.1)
   with pytest.warns(UserWarning, match=r"fit_target: gradient norm .* after 2 steps, but .* was asked for"):
@@ -92,8 +173,8 @@ def test_a_target_that_is_not_reached_is_told():
 def test_fitting_again_does_not_compile_again():
   counts = []
   for seed in (0, 1):
-    learner = last.learners.logistic(5, learning_rate=0.1 + seed, weight_decay=0.01 * (1 + seed))
-    pool = blobs(2, seed)
+    learner = last.learners.logistic(7, learning_rate=0.1 + seed, weight_decay=0.01 * (1 + seed))
+    pool = blobs(2, seed, features=7)  # As no other test has.
     with compilations() as compiled:
       last.fit_target(learner, pool)
     counts.append(len(compiled))
@@ -151,14 +232,16 @@ def test_no_compilation_gives_a_target_of_zero():
 def test_a_gradient_that_is_not_finite_gives_no_target(x64):
   pool = blobs(2)
   logistic = last.learners.logistic(5, learning_rate=0.1)
-  with pytest.raises(ValueError, match=r"gradient norm at zero parameters, .* is inf"):
-    last.fit_target(logistic, last.Pool(1e200 * pool.x, pool.y))  # Whose square is beyond float64.
+  assert last.fit_target(logistic, last.Pool(1e200 * pool.x, pool.y), with_fit=True)[1].converged  # As any other.
+  least_squares = last.learners.least_squares(5, learning_rate=0.1)
   normalised = last.learners.from_apply(
     logistic.init, lambda w, x: x @ w["weights"] / jnp.linalg.norm(w["weights"]), "squared_error", learning_rate=0.1
   )
   network = last.learners.mlp((5, 4, 2), learning_rate=0.1)
   far = jax.tree.map(lambda leaf: leaf + 1e200, network.init(jax.random.key(0)))
   with jax.debug_nans(False):
+    with pytest.raises(ValueError, match=r"gradient norm at zero parameters, .* is (inf|nan)"):
+      last.fit_target(least_squares, last.Pool(1e200 * pool.x, 1e200 * pool.x[:, 0]))  # Products are beyond float64.
     with pytest.raises(ValueError, match=r"gradient norm at zero parameters, .* is nan"):
       last.fit_target(normalised, pool)
     with pytest.raises(ValueError, match=r"gradient norm (inf|nan) after .* steps, so there is no target"):

@@ -212,6 +212,7 @@ class TestFromTorch:
 
 
 class TestToFrame:
+  @pytest.mark.slow
   def test_one_student(self):
     result = taught(steps=4, record_every=2)
     frame = result.to_frame()

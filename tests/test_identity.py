@@ -384,6 +384,7 @@ def test_losses_of_equal_structure_are_equal():
   assert last.losses.squared_error != last.losses.sigmoid_cross_entropy
 
 
+@pytest.mark.slow
 def test_a_projection_that_is_made_again_compiles_nothing():
   learner = last.learners.softmax(2, 3, learning_rate=0.5)
   params, target = (learner.init(jax.random.key(seed)) for seed in range(2))

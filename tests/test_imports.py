@@ -112,6 +112,7 @@ assert not BLOCKED & {{name.partition(".")[0] for name in sys.modules}}
 """
 
 
+@pytest.mark.slow
 def test_the_core_can_be_used_where_only_its_needs_are_installed():
   code = USE.format(blocked=set(OTHERS))
   done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

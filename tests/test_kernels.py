@@ -78,6 +78,7 @@ QUICK = {
 @pytest.mark.parametrize(
   "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
+@pytest.mark.slow
 def test_kernel_in_float64(name, x64):
   check(*CASES[name]())
 
@@ -93,6 +94,7 @@ def test_kernel_in_float32(name):
   check(*CASES[name]())
 
 
+@pytest.mark.slow
 def test_equinox():
   import equinox as eqx
 
@@ -122,6 +124,7 @@ def test_equinox():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.slow
 def test_haiku():
   import haiku as hk
 

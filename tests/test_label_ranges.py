@@ -32,6 +32,21 @@ def test_labels_over_the_whole_range(learner, features, batch, width, name):
   assert row["unsure"] <= 0.4 * count
 
 
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+  "shape", sorted({f"{learner}-{batch}-{width}" for learner, _, batch, width, _ in label_ranges.SHAPES})
+)
+def test_ten_thousand_problems(shape):
+  """All sets and learners; the same problems for any choice of tests. docs/float32.md has the table."""
+  outcomes = label_ranges.study(10_000, shapes=[shape], seed=0)
+  for case, outcome in outcomes.items():
+    row = dict(zip(label_ranges.COLUMNS, label_ranges.counts(outcome), strict=True))
+    assert row["cases"] >= 150, case
+    assert row["outside"] == row["worse"] == 0, case
+    assert row["silent"] + row["silently_lost"] <= 2, case
+    assert row["excess"] <= 0.04 * row["cases"], case
+
+
 @pytest.mark.parametrize("size", [0.01, 1e-4])
 def test_free_labels_of_small_features_with_a_bias(size):
   """The products of such examples are one number, except for the last digits of float32."""
@@ -96,6 +111,39 @@ def test_far_labels_are_projected_into_a_ball_of_the_simplex(p, width):
   assert found.min() >= 0
   assert np.abs(found.sum(1) - 1).max() <= 1e-6
   assert (np.linalg.norm(found - centers, ord=p, axis=1) - radii).max() <= 1e-6
+
+
+@pytest.mark.parametrize(("output", "best", "known"), [(25.0, 1 - 5e-9, False), (-1.0, 0.3, True), (1.0, 1.5, True)])
+def test_closed_forms_say_where_labels_have_no_digits_for_the_gain(output, best, known):
+  """One example of one output, which is to be moved to where the label `best` leads; above 1 the truth is best."""
+  learner = last.learners.logistic(1, learning_rate=2.0, bias=False)
+  after = output - 2.0 * (1 / (1 + np.exp(-output)) - best)
+  params, target = ({"weights": np.full((1, 1), value, np.float32)} for value in (output, after))
+  one = np.ones((1, 1), np.float32)
+  labels, certificate = last.synthesize_labels(
+    learner, params, target, one, one, last.constraints.simplex(), with_certificate=True
+  )
+  np.testing.assert_allclose(labels, min(best, 1), rtol=1e-5)
+  assert (certificate.gap <= 1e-3) == known
+
+
+@pytest.mark.parametrize("distance", [1e-2, 1e-4])
+@pytest.mark.slow
+def test_labels_in_a_ball_that_hardly_move_have_all_their_digits(distance):
+  """Softmax that is sure of a class, whose curvature differs a hundredfold: against the same step in float64."""
+  learner = last.learners.softmax(4, 100, learning_rate=1.0, bias=False)
+  draw = np.random.default_rng(0)
+  x, truth = np.float32(draw.normal(size=(1, 4))), np.float32(np.eye(100)[:1])
+  weights = np.float32(draw.normal(size=(4, 100)))
+  weights[:, 0] += np.float32(200 * x[0] / np.sum(x**2))
+  target = {"weights": np.float32(weights + distance * draw.normal(size=(4, 100)))}
+  constraint = last.constraints.magnitude(1.0, p=np.inf)
+  found = last.synthesize_labels(learner, {"weights": weights}, target, x, truth, constraint)
+  with jax.enable_x64(True):
+    wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), ({"weights": weights}, target, x, truth))
+    best = np.asarray(last.synthesize_labels(learner, *wide, constraint))
+  found = np.asarray(found)
+  np.testing.assert_allclose((found - truth)[:, 1:], (best - truth)[:, 1:], atol=1e-2 * np.abs(best - truth).max())
 
 
 @pytest.mark.slow

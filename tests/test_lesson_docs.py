@@ -31,7 +31,7 @@ def run(code, given, folder):
 
 @pytest.mark.slow
 def test_the_page_runs_as_typed(tmp_path):
-  first, *others = [(block.line, block.code) for block in blocks(TEXT) if block.language == "python"]
+  first, *others = [("docs/lessons.md", block.line, block.code) for block in blocks(TEXT) if block.language == "python"]
   assert len(others) >= 4
   run(RUN, [first], tmp_path)
   run(WITHOUT + RUN, others, tmp_path)

@@ -157,6 +157,7 @@ def elsewhere(problem, seed):
 
 @pytest.mark.parametrize("kind", ["logistic", "softmax", "least_squares"])
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.5}])
+@pytest.mark.slow
 def test_a_student_elsewhere_than_expected_gets_the_best_labels_for_where_it_is(kind, settings):
   problem = make_problem(kind, **settings)
   learner, pool, target = problem.learner, problem.pool, problem.target
@@ -218,6 +219,7 @@ def test_simulating_on_from_a_report_starts_from_the_report(teacher):
   np.testing.assert_array_equal(records.lessons.index, np.stack(shown))
 
 
+@pytest.mark.slow
 def test_a_report_of_one_of_many_students_is_taken_up():
   problem = make_problem("logistic")
   teacher = last.teachers.imt()

@@ -106,6 +106,7 @@ def test_the_quadratic_is_that_of_dense_matrices(x64, kind, momentum):
 
 
 @pytest.mark.parametrize("kind", ["softmax", "margin"])
+@pytest.mark.slow
 def test_the_model_of_a_linear_learner_is_a_taylor_series(x64, kind):
   """What the model misses of the loss itself shrinks with the third power of the step."""
   misses = []
@@ -124,6 +125,7 @@ def test_the_model_of_a_linear_learner_is_a_taylor_series(x64, kind):
   assert 0 < misses[1] < 2e-3 * misses[0]
 
 
+@pytest.mark.slow
 def test_squared_error_has_no_other_model(x64):
   learner, student, x, truth, pool = draw("least_squares")
   target = now(targets.loss(pool), learner, student)
@@ -143,6 +145,7 @@ SOLVED = [
 
 
 @pytest.mark.parametrize(("kind", "settings", "name", "dtype", "tolerance"), SOLVED)
+@pytest.mark.slow
 def test_labels_are_those_of_a_convex_solver(x64, kind, settings, name, dtype, tolerance):
   learner, student, x, truth, pool = draw(kind, dtype=dtype, **settings)
   target = targets.loss(pool, damping=0.05)
@@ -279,6 +282,7 @@ def test_the_planner_finds_the_least_loss_after_two_steps(x64):
 
 
 @pytest.mark.parametrize(("kind", "momentum"), [("softmax", "plain"), ("mlp", "plain"), ("logistic", "heavy ball")])
+@pytest.mark.slow
 def test_the_newton_point_is_that_of_a_dense_solve(x64, kind, momentum):
   learner, student, *_, pool = draw(kind, number=30, **MOMENTA[momentum])
   found = now(targets.loss(pool, damping=0.2, form="newton_point"), learner, student)
@@ -302,6 +306,7 @@ def test_the_newton_point_is_that_of_a_dense_solve(x64, kind, momentum):
 
 
 @pytest.mark.parametrize("form", ["gauss_newton", "newton_point"])
+@pytest.mark.slow
 def test_the_loss_falls_below_that_of_sgd_and_nothing_depends_on_the_target(form):
   """On the pool itself, whose labels are right: in 30 steps far below SGD, with or without a target in the problem."""
   learner, student, *_, pool = draw("mlp", number=60, dtype=np.float32)
@@ -345,6 +350,7 @@ def test_without_curvature_the_model_leads_away():
   assert loss(linear) > before + 0.1
 
 
+@pytest.mark.slow
 def test_losses_along_a_run_are_mean_losses():
   learner, student, *_, pool = draw("softmax", number=40, dtype=np.float32)
   held_out = last.Pool(-pool.x, pool.y)

@@ -134,6 +134,7 @@ def test_an_nnx_module_is_evaluated_with_its_statistics_and_not_changed():
   np.testing.assert_allclose(trained(X), learner.apply(result.params, X), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_equinox_module_is_evaluated_with_its_state():
   model, state = eqx.nn.make_with_state(Equinox)(key=KEY)
   noise = jax.random.split(KEY, len(X))

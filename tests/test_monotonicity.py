@@ -44,6 +44,7 @@ def test_extremes_are_eigenvalues_of_the_mean_step(x64, constraint):
 
 
 @pytest.mark.parametrize("constraint", [None, NONE])
+@pytest.mark.slow
 def test_it_holds_on_isotropic_examples(x64, constraint):
   found = theory.monotonicity(*make_task(circle(7)), key=KEY, radii=(0.5, 1.0), constraint=constraint)
   assert found.ratio == pytest.approx(1.0, abs=1e-12)

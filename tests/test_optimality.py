@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 import last_jax as last
-from last_jax import linear, synthesis, targets
+from last_jax import argmin, linear, targets
 from tests import problems
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -80,7 +80,7 @@ def quadratics(kind, by_autodiff):
 @functools.cache
 def solver(loss, name):
   """Return the minimiser over a set, compiled once per shape and dtype, for the quadratics of all learners."""
-  return jax.jit(functools.partial(synthesis.best_labels, loss, problems.CONSTRAINTS[name]))
+  return jax.jit(functools.partial(argmin.best_labels, loss, problems.CONSTRAINTS[name]))
 
 
 def check_optimum(kind, name, batch, seed, dtype, tolerance):
@@ -107,6 +107,7 @@ def check_optimum(kind, name, batch, seed, dtype, tolerance):
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", CONVEX)
+@pytest.mark.slow
 def test_labels_reach_the_optimum_of_a_convex_solver(x64, name, batch):
   @hypothesis.settings(max_examples=6)
   @hypothesis.given(st.sampled_from(list(problems.KINDS)), SEEDS)

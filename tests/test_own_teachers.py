@@ -140,6 +140,7 @@ class SmoothByLeaf(Smooth):
 
 
 @pytest.mark.parametrize(("kind", "again", "other"), [(SmoothByValue, 0, 1), (SmoothByLeaf, 0, 0), (Smooth, 1, 1)])
+@pytest.mark.slow
 def test_a_step_may_be_an_object_whether_or_not_jax_knows_its_class(kind, again, other):
   """A registered class has its numbers as leaves, a dataclass compares them, any other object equals only itself."""
 
@@ -403,6 +404,7 @@ def spy_on(seen, needs_target):
   return Teacher("spy", init, step, prepare=prepare, needs_target=needs_target)
 
 
+@pytest.mark.slow
 def test_a_teacher_that_does_not_declare_it_cannot_reach_the_target():
   seen = []
   teach(spy_on(seen, needs_target=False), tolerance=0.1)

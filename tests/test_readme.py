@@ -1,6 +1,7 @@
-"""The README as typed: its Python blocks run, in order, and its commands have the flags that they are given.
+"""The README and the pages of docs/ as typed: Python blocks run, in order, and commands have the flags they are given.
 
-A block that cannot be run has a comment in the line before it that says why:  <!-- not run: REASON -->
+A page is typed from its beginning in a new session: it shares no name with another. A block that cannot be run has a
+comment in the line before it that says why:  <!-- not run: REASON -->
 """
 
 import importlib
@@ -15,15 +16,21 @@ from typing import NamedTuple
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+  path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+  for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+}
+ELSEWHERE = ["docs/lessons.md"]  # Its blocks are run by test_lesson_docs.py: where JAX is not.
+TOGETHER = 5  # Pages that share a process, and what it has compiled, but no names.
 
-# Runs blocks, given as (line, code), in one namespace, as a user does who types them one after the other.
+# Runs blocks, given as (page, line, code), those of a page in one namespace, as a user types them one after the other.
 RUN = """
 import ast, sys
-namespace = {"__name__": "__main__"}
-for line, code in ast.literal_eval(sys.stdin.read()):
-  print(f"README.md, block at line {line}", flush=True)
-  exec(compile("\\n" * line + code, "README.md", "exec"), namespace)
+namespaces = {}
+for page, line, code in ast.literal_eval(sys.stdin.read()):
+  print(f"{page}, block at line {line}", flush=True)
+  namespace = namespaces.setdefault(page, {"__name__": "__main__"})
+  exec(compile("\\n" * line + code, page, "exec"), namespace)
 """
 
 
@@ -35,7 +42,7 @@ class Block(NamedTuple):
 
 
 def blocks(text):
-  pattern = r"(?:^<!-- not run: (?P<why>.+?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$"
+  pattern = r"(?:^<!-- not run: (?P<why>.+?) -->\n)?^```(?P<language>[\w{}-]*)\n(?P<code>.*?)^```$"
   for match in re.finditer(pattern, text, re.MULTILINE | re.DOTALL):
     line = text.count("\n", 0, match.start("language")) + 1
     yield Block(line, match["language"], match["code"], match["why"])
@@ -58,17 +65,29 @@ def known_flags(module):
   return importlib.import_module(module).make_flags()
 
 
-COMMANDS = list(commands(TEXT))
+def typed(page):
+  """The blocks of a page that are run, as (page, line, code)."""
+  run = [block for block in blocks(PAGES[page]) if block.language == "python" and not block.not_run]
+  return [(page, block.line, block.code) for block in run]
+
+
+COMMANDS = [(page, line, words) for page, text in PAGES.items() for line, words in commands(text)]
+TYPED = [page for page in PAGES if page not in ELSEWHERE and typed(page)]
+WITH_TORCH = [page for page in TYPED if "import torch" in PAGES[page]]  # It is not among the needs of the tests.
+PLAIN = [page for page in TYPED if page not in WITH_TORCH]
+GROUPS = [PLAIN[start : start + TOGETHER] for start in range(0, len(PLAIN), TOGETHER)] + [WITH_TORCH]
 
 
 @pytest.mark.slow
-def test_python_blocks_run_as_typed(tmp_path):
-  run = [(block.line, block.code) for block in blocks(TEXT) if block.language == "python" and not block.not_run]
+@pytest.mark.parametrize("pages", GROUPS, ids=" ".join)
+def test_python_blocks_run_as_typed(pages, tmp_path):
+  if pages == WITH_TORCH:
+    pytest.importorskip("torch")
   result = subprocess.run(
     [sys.executable, "-c", RUN],
-    input=repr(run),
+    input=repr([block for page in pages for block in typed(page)]),
     cwd=tmp_path,
-    env=os.environ | {"PYTHONPATH": str(ROOT)},
+    env=os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
     capture_output=True,
     text=True,
     timeout=1800,
@@ -77,26 +96,40 @@ def test_python_blocks_run_as_typed(tmp_path):
 
 
 def test_python_blocks_are_there_and_can_be_read():
-  found = [block for block in blocks(TEXT) if block.language == "python"]
-  assert TEXT.count("```python\n") == len(found) >= 8
-  for block in found:
-    compile(block.code, f"README.md, block at line {block.line}", "exec")
+  assert len(list(blocks(PAGES["README.md"]))) == 4
+  assert len(TYPED) >= 10
+  for page, text in PAGES.items():
+    found = [block for block in blocks(text) if block.language == "python"]
+    assert text.count("```python\n") == len(found), page
+    for block in found:
+      compile(block.code, f"{page}, block at line {block.line}", "exec")
 
 
-@pytest.mark.parametrize(("line", "words"), COMMANDS, ids=[f"line {line}" for line, _ in COMMANDS])
-def test_commands_have_the_flags_they_are_given(line, words):
+def test_the_readme_is_short_and_its_three_commands_are_those_that_the_build_runs():
+  text = PAGES["README.md"]
+  assert len(text.split()) < 900  # A page and a half.
+  assert len(re.findall(r"^pip install ", text, re.MULTILINE)) == 3
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files(page):
+  for link in re.findall(r"\]\((?!\w+://|#)([^)\s#]+)", PAGES[page]):
+    assert (ROOT / page).parent.joinpath(link).is_file(), f"{page}: {link}"
+
+
+@pytest.mark.parametrize(("page", "line", "words"), COMMANDS, ids=[f"{page} line {line}" for page, line, _ in COMMANDS])
+def test_commands_have_the_flags_they_are_given(page, line, words):
   flags = [word for word in words[3:] if word != "--help"]  # Every command has that one.
   rest = known_flags(words[2])([words[2], *flags])  # Raises where there is no such flag, or no such value.
-  assert rest[1:] == [], f"README.md:{line}: {rest[1:]} are no flags"
+  assert rest[1:] == [], f"{page}:{line}: {rest[1:]} are no flags"
 
 
 def test_a_fault_in_a_block_or_a_command_would_be_found(tmp_path):
   text = "<!-- not run: no such file -->\n```python\nopen('missing')\n```\n\n```python\nmissing\n```\n"
   first, second = blocks(text)
   assert (first.line, first.not_run, second.line, second.not_run) == (2, "no such file", 6, None)
-  result = subprocess.run(
-    [sys.executable, "-c", RUN], input=repr([(second.line, second.code)]), capture_output=True, text=True, cwd=tmp_path
-  )
+  given = repr([("README.md", second.line, second.code)])
+  result = subprocess.run([sys.executable, "-c", RUN], input=given, capture_output=True, text=True, cwd=tmp_path)
   assert result.returncode != 0
   assert 'File "README.md", line 7' in result.stderr
   (_, words), (_, inline) = commands(

@@ -141,6 +141,7 @@ def offset_and_rate(problem, student, layer_weights=None):
 @pytest.mark.parametrize("chunk_size", [None, 7])
 @pytest.mark.parametrize("weights", [None, {"layer_0": 3.0, "layer_1": 0.5}])
 @pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.slow
 def test_scores_are_distances_after_steps(x64, name, weights, chunk_size):
   problem, student = network_problem(SETTINGS[name])
   found = score_all(problem, student, layer_weights=weights, chunk_size=chunk_size)
@@ -281,6 +282,7 @@ def scores_by_steps(problem, params):
 
 @pytest.mark.parametrize("make", [linear_problem, lambda: network_problem(SETTINGS["sgd"], 101)[0]])
 @pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.slow
 def test_a_shortlist_follows_its_rule(x64, make, batch):
   """The rule of the module's docstring, in NumPy, with G after real steps."""
   problem, size, steps = make(), 10, 25
@@ -321,6 +323,7 @@ def test_a_shortlist_of_half_the_pool_is_exact(shortlist):
   ],
 )
 @pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.slow
 def test_many_students_in_pieces_are_taught_as_each_at_once(x64, teacher, batch):
   problem, keys = linear_problem(), jax.random.split(KEY, 3)
   whole = [

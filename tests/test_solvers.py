@@ -55,6 +55,7 @@ def test_many_steps_find_the_exact_labels(x64, kind, constraint):
 
 
 @pytest.mark.parametrize("kind", ["logistic", "network", "margin", "adam"])
+@pytest.mark.slow
 def test_each_step_is_adams_on_the_distance_after_the_learners_own_step(x64, kind):
   """A plain loop with optax and the learner's step, which knows nothing of quadratics."""
   learner, params, target, x, y = case(kind)

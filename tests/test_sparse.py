@@ -122,7 +122,8 @@ def test_the_projection_of_entries_of_any_size():
 def check_exact(kind, k, batch, seed, dtype=jnp.float64, tolerance=1e-7):
   case = Case(kind, k, batch, seed, 10_000, dtype)
   assert case.certificate.exact
-  assert case.certificate.gap is None
+  # Known to be a global optimum: there is no bound, but for one example what rounding costs is known.
+  assert case.certificate.gap is None or case.certificate.gap <= (1e-12 if dtype == jnp.float64 else 1e-3)
   assert case.certificate.residual <= (1e-9 if dtype == jnp.float64 else 1e-4)
   assert abs(case.reached - case.best) <= tolerance * (case.best + 0.1 * case.truth)
   return case
@@ -134,6 +135,7 @@ def test_one_example_of_a_linear_learner_is_a_projection(x64, kind):
     assert check_exact(kind, 2, 1, seed).certificate.road == "closed form"
 
 
+@pytest.mark.slow
 def test_networks_with_one_example_reach_the_optimum(x64):
   for seed in range(6):
     assert check_exact("mlp", 2, 1, seed).certificate.road == "enumeration of supports"
@@ -181,6 +183,7 @@ def check_local(kind, k, batch, seed, dtype=jnp.float64, tolerance=1e-9):
   return missed < 1e-5
 
 
+@pytest.mark.slow
 def test_the_gap_of_a_network_is_a_true_bound(x64):
   assert sum(check_local("mlp", 2, 1, seed) for seed in range(6)) >= 5
 

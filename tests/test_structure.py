@@ -9,11 +9,12 @@ import last_jax as last
 
 ROOT = pathlib.Path(last.__file__).parent
 ORDER = [
-  "identity", "remade", "affine", "kernels", "frames", "pool", "summaries", "base", "io", "models", "checks",
-  "compiler", "devices", "margin", "losses", "optimizers", "learner", "modules", "learners", "simplices", "constraints",
-  "distances", "quadratic", "free", "projected", "sparse", "linear", "problem", "targets", "scalar_map", "solvers",
-  "synthesis", "advice", "fitting", "proposals", "teachers", "loop", "watching", "teaching", "stacking", "sweeping",
-  "training", "distilling", "theory", "data", "facts", "curriculum", "tools", "reproduction", "launch",
+  "fields", "identity", "functions", "remade", "affine", "kernels", "frames", "lessons", "pool", "summaries", "base",
+  "io", "models", "checks", "compiler", "programs", "partners", "devices", "margin", "losses", "optimizers", "learner",
+  "modules", "learners", "simplices", "constraints", "distances", "quadratic", "free", "projected", "sparse", "argmin",
+  "linear", "problem", "targets", "scalar_map", "solvers", "synthesis", "advice", "minimising", "fitting", "proposals",
+  "teachers", "answers", "loop", "watching", "teaching", "streaming", "stacking", "sweeping", "training", "distilling",
+  "theory", "data", "facts", "curriculum", "tools", "reproduction", "launch",
 ]  # fmt: skip
 
 

@@ -139,6 +139,7 @@ class TestValues:
     mesh = last.devices.mesh()
     assert_same(swept(mesh=mesh)[0.1, 0.6], swept()[0.1, 0.6])
 
+  @pytest.mark.slow
   def test_a_result_can_be_continued(self):
     result = swept()[0.1, 0.2]
     problem = last.Problem(LEARNERS[0.1], POOL, target=TARGET)

@@ -86,6 +86,7 @@ def test_margin_labels_of_a_joint_batch(x64):
 
 @pytest.mark.parametrize("kind", ["least_squares", "least_squares_3", "logistic", "softmax_2", "softmax_5"])
 @pytest.mark.parametrize("momentum", [None, 0.7, "nesterov"])
+@pytest.mark.slow
 def test_closed_form_and_autodiff_agree(x64, kind, momentum):
   """The same learner through `from_apply` with an optax optimizer knows no closed form."""
   settings = {} if momentum is None else {"momentum": 0.7, "nesterov": momentum == "nesterov"}

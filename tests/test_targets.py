@@ -101,6 +101,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("settings", MOMENTA.values(), ids=MOMENTA)
+@pytest.mark.slow
 def test_the_quadratic_of_parameters_is_the_distance_after_the_step(x64, kind, settings):
   settings = settings if kind in ("linear", "mlp") else {}
   make, shape, width = KINDS[kind]
@@ -128,6 +129,7 @@ def test_the_quadratic_of_parameters_is_the_distance_after_the_step(x64, kind, s
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("settings", MOMENTA.values(), ids=MOMENTA)
+@pytest.mark.slow
 def test_the_quadratic_of_outputs_is_that_of_the_linearized_student(x64, kind, settings):
   settings = settings if kind in ("linear", "mlp") else {}
   make, shape, width = KINDS[kind]
@@ -158,6 +160,7 @@ def test_the_quadratic_of_outputs_is_that_of_the_linearized_student(x64, kind, s
       assert reached <= float(exact(learner.step(student, x, other))) + 1e-12
 
 
+@pytest.mark.slow
 def test_outputs_of_squared_error_are_not_centred(x64):
   learner = last.learners.least_squares(4, 3, learning_rate=0.3)
   student, goal, x, truth = draw(learner, (4,), 3, 5)
@@ -184,6 +187,7 @@ def test_a_trajectory_is_a_target_per_step(x64):
   lambda toward: last.teachers.greedy(last.constraints.simplex(), toward),
   lambda toward: last.teachers.planner(2, last.constraints.simplex(), toward),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_teachers_toward_outputs_need_no_target(make):
   """A student that is steered toward the outputs of another network comes nearer to them than by SGD."""
   random = np.random.default_rng(0)
@@ -225,6 +229,7 @@ def other_targets(learner, pool):
 
 @pytest.mark.parametrize("name", ["outputs", "trajectory"])
 @pytest.mark.parametrize("kind", ["imt", "joint"])
+@pytest.mark.slow
 def test_selection_toward_any_target_is_the_best_of_all_steps(x64, kind, name):
   """Every example, and every class as its label, tried on the student itself, in each of three steps."""
   random = np.random.default_rng(1)
@@ -260,6 +265,7 @@ def test_a_plan_toward_any_target_is_the_best_of_all_sequences(x64, name):
   assert value(result.params, 1) == pytest.approx(min(value(end, 1) for end in ends), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_momentum_does_not_overshoot():
   """A constant target that SGD with momentum 0.9 and free labels toward the next parameters runs away from."""
   learner = last.learners.mlp((4, 16, 3), learning_rate=0.05, momentum=0.9)
@@ -323,6 +329,7 @@ ROADS = {
 
 @pytest.mark.parametrize("kind", ROADS)
 @pytest.mark.parametrize("name", ["simplex", "ball", "none"])
+@pytest.mark.slow
 def test_labels_by_products_are_those_by_kernels(x64, kind, name):
   """Two roads: the tangent kernel as a matrix, and products with it by a backward and a forward pass."""
   make, shape = ROADS[kind]
@@ -373,6 +380,7 @@ def test_the_quadratic_of_linear_learners_without_its_matrix_is_the_distance_aft
 
 @pytest.mark.parametrize("kind", ROADS)
 @pytest.mark.parametrize("name", ["outputs", "loss"])
+@pytest.mark.slow
 def test_labels_toward_outputs_by_products_are_those_by_kernels(x64, kind, name, monkeypatch):
   make, shape = ROADS[kind]
   learner = make()
@@ -410,6 +418,7 @@ def test_labels_toward_outputs_of_a_thousand_classes_need_no_derivative_of_all_o
   assert memory.temp_size_in_bytes < 2**25
 
 
+@pytest.mark.slow
 def test_a_problem_too_large_for_a_matrix_is_solved_by_products():
   """50 classes, 100 examples: 5,000 numbers, a matrix of 100 MB. Linear learners and networks."""
   random = np.random.default_rng(0)
@@ -467,6 +476,7 @@ def test_preconditioned_steps_form_no_gradients_of_labels():
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
+@pytest.mark.slow
 def test_labels_of_a_thousand_classes_for_256_examples_need_memory_for_labels_only(kind):
   """By the compiled program's own analysis: the matrices du/dy of all examples alone would take a gigabyte."""
   batch, classes = 256, 1000

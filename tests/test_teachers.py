@@ -105,6 +105,7 @@ def test_the_order_of_teachers_within_a_step(x64, kind, batch, name):
 
 
 @pytest.mark.parametrize("kind", ["least_squares", "logistic", "softmax_5", "mlp"])
+@pytest.mark.slow
 def test_greedy_never_moves_away_where_sgd_would_not(x64, kind):
   learner, pool, target = task(kind)
   teacher = last.teachers.greedy(last.constraints.simplex() if kind != "least_squares" else last.constraints.none())

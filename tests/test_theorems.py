@@ -69,6 +69,7 @@ def test_labels_realise_the_wanted_step_in_single_precision(kind, name):
 
 @pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("kind", ["least_squares", "logistic"])
+@pytest.mark.slow
 def test_theorem_1_scales_the_gradient_by_the_distance(x64, kind, unit):
   """The step that was taken, computed without the package's labels: w - eta (c1 ||w - w*|| gradient + decay)."""
   learner, pool, target = make_task(kind, weight_decay=0.0)
@@ -229,6 +230,7 @@ def test_a_hessian_of_some_examples_serves(x64, alpha):
   assert np.max(result.certificate.miss) < 1e-11
 
 
+@pytest.mark.slow
 def test_one_example_cannot_realise_newtons_step_and_the_miss_says_so(x64):
   learner, pool, target = make_task("logistic")
   result = teach(learner, last.teachers.theorem_3(), pool, target, steps=5)

@@ -140,6 +140,7 @@ def test_theorem_2_stays_below_the_refined_bound(x64, kind, settings):
   np.testing.assert_array_equal(theory.bound_2(found, largest_rate=0.1 * largest, distance=1.0, steps=60), 1.0)
 
 
+@pytest.mark.slow
 def test_the_bound_that_the_paper_states_for_theorem_2_does_not_hold_for_backtracking(x64):
   """x = 1 or -1: the paper says that one step suffices, but the search stops at 0.6 of it."""
   learner, _, target = make_task("least_squares", features=1)

@@ -245,6 +245,7 @@ def test_real_targets_of_tokens():
 
 
 @pytest.mark.parametrize("name", ["none", "simplex"])
+@pytest.mark.slow
 def test_greedy_labels_of_tokens_are_the_best_of_a_step(x64, name):
   """A step is affine in the labels of all tokens: its columns, taken one by one, and a long projected descent."""
   learner = last.learners.from_apply(functions_init, functions_apply, LOSS, learning_rate=0.5)

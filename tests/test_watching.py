@@ -32,10 +32,13 @@ def make(teacher=GREEDY, **settings):
 def assert_same(first, second):
   plain = jax.tree.map(lambda leaf: np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf), (first, second))
   assert jax.tree.structure(plain[0]) == jax.tree.structure(plain[1])
-  for one, other in zip(*map(jax.tree.leaves, plain), strict=True):
+  for (path, one), other in zip(jax.tree_util.tree_leaves_with_path(plain[0]), jax.tree.leaves(plain[1]), strict=True):
     assert one.dtype == other.dtype
-    if one.dtype.kind == "f":  # The compiler settings of the tests let the same loop round differently: test_pieces.py.
-      np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    if jax.tree_util.keystr(path).endswith("certificate.iterations"):  # They end where rounding is reached.
+      assert np.mean(one != other) < 0.1
+    elif one.dtype.kind == "f":
+      # The compiler settings of the tests let the same loop round differently: test_pieces.py.
+      np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
     else:
       np.testing.assert_array_equal(one, other)
 
@@ -51,6 +54,7 @@ LONG = [(1000, 1), (1009, 1), (25, 1), (20_000, 9973), (100_000, 100_000)]
 
 @pytest.mark.parametrize(("steps", "every"), SHAPES)
 @pytest.mark.parametrize("many", [False, True])
+@pytest.mark.slow
 def test_results_are_those_of_one_call(steps, every, many, capsys):
   arguments, settings = make(steps=steps, record_every=every, lessons=True, batch_size=2)
   teach, key = (last.teach_many, KEYS) if many else (last.teach, KEY)
@@ -128,6 +132,7 @@ def test_chunks_end_at_records_or_divide_the_way_to_them(steps, every):
     assert len(ends) >= 10
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_when_the_block_is_left_or_entered_again():
   arguments, settings = make(steps=40, probe=None)
   last.teach(KEY, *arguments, **settings)
@@ -141,6 +146,7 @@ def test_nothing_is_compiled_when_the_block_is_left_or_entered_again():
 
 
 @pytest.mark.parametrize("many", [False, True])
+@pytest.mark.slow
 def test_each_record_is_handed_over_as_it_is_made(many):
   arguments, settings = make(steps=43, record_every=4)
   teach, key = (last.teach_many, KEYS) if many else (last.teach, KEY)
@@ -171,6 +177,7 @@ def test_records_come_before_the_run_is_over():
   assert not watching.is_on()  # The block is left.
 
 
+@pytest.mark.slow
 def test_the_line_says_how_much_is_done_and_left(capsys, monkeypatch):
   now = iter(np.arange(0, 1000, 10.0))
   monkeypatch.setattr(watching.time, "perf_counter", lambda: next(now))
@@ -200,3 +207,29 @@ def test_calls_that_are_traced_are_left_alone(capsys):
 def test_the_function_must_be_one():
   with pytest.raises(TypeError, match="on_record must be a function of"), last.progress("log"):
     pass
+
+
+@pytest.mark.slow
+def test_labels_that_stay_are_searched_in_chunks(capsys):
+  (learner, _, pool), _ = make()
+  settings = {"validation": pool, "steps": 3, "students": 2, "updates": 45}
+  whole, log = last.distill_labels(KEY, learner, pool.x[:4], pool.y[:4], **settings)
+  seen = []
+  with last.progress(lambda update, metrics: seen.append((update, float(metrics["objective"])))):
+    labels, watched = last.distill_labels(KEY, learner, pool.x[:4], pool.y[:4], **settings)
+  assert_same((labels, watched), (whole, log))
+  assert seen == [(update, float(value)) for update, value in enumerate(watched.objective)]
+  assert capsys.readouterr().err.rstrip().splitlines()[-1].startswith("100 %  45 updates in ")
+
+
+def test_a_sweep_says_which_settings_are_done(capsys):
+  (learner, _, pool), settings = make()
+  given = {"target": settings["target"], "steps": 4}
+  teachers = {rate: last.teachers.label_smoothing(rate) for rate in (0.6, 0.9)}
+  plain = last.sweep(KEYS, learner, teachers, pool, **given)
+  with last.progress():
+    watched = last.sweep(KEYS, learner, teachers, pool, at_once=3, **given)
+  lines = [line.strip() for line in re.split("[\r\n]", capsys.readouterr().err) if line.strip()]
+  assert lines[0] == "50 %  1 of 2 settings"
+  assert lines[-1].startswith("100 %  2 settings in ")
+  np.testing.assert_allclose(watched.distance, plain.distance, rtol=1e-5)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax import distances
+from last_jax import distances, fields
 from last_jax.base import Array, Key, Params, Student
 from last_jax.kernels import fast_in_loops
 from last_jax.learners import Learner
@@ -21,27 +21,44 @@ from last_jax.quadratic import MOST_NUMBERS, Quadratic, power_of_two
 ROADS = ("kernel", "products")  # To the label problem of a network: with its matrix, or without.
 
 
+@fields.documented
 class Step(NamedTuple):
   """One step on a batch whose labels are open: at labels y the gradient in the outputs is u + B (y - at).
 
   Labels of tokens are rows of their own: n = m T rows, or m without tokens.
+
+  Attributes:
+    learner: the learner.
+    student: before the step.
+    x: `[m, ...]` the batch.
+    outputs: `[n, K]`.
+    gradients: `[n, K]`, u.
+    slopes: `[n, K, K]`, B.
+    at: `[n, K]`, the labels that u belongs to.
+    is_free: whether labels have no constraint: how accurate they are depends on `Quadratic.squares`.
   """
 
   learner: Learner
-  student: Student  # Before the step.
-  x: Array  # [m, ...]
-  outputs: Array  # [n, K]
-  gradients: Array  # [n, K] u
-  slopes: Array  # [n, K, K] B
-  at: Array  # [n, K]
-  is_free: bool = False  # Whether labels have no constraint: how accurate they are depends on `Quadratic.squares`.
+  student: Student
+  x: Array
+  outputs: Array
+  gradients: Array
+  slopes: Array
+  at: Array
+  is_free: bool = False
 
 
+@fields.documented
 class Local(NamedTuple):
-  """G near what a target measured: G(r + t) = G(r) + 2 ⟨slope, t⟩ + ||root(t)||^2, to second order in t."""
+  """G near what a target measured: G(r + t) = G(r) + 2 ⟨slope, t⟩ + ||root(t)||^2, to second order in t.
 
-  slope: Any  # Half the gradient of G, a tree like r.
-  root: Callable[[Any], Any]  # Linear, from trees like r to any tree.
+  Attributes:
+    slope: half the gradient of G, a tree like r.
+    root: linear, from trees like r to any tree.
+  """
+
+  slope: Any
+  root: Callable[[Any], Any]
 
   def moved(self, tangent: Any) -> "Local":
     """Return the same quadratic around r + tangent."""

@@ -12,8 +12,10 @@ from jax.flatten_util import ravel_pytree
 
 from last_jax import checks, losses
 from last_jax.base import STATIC, Array, Key, Params, Pool, Student, is_concrete
+from last_jax.learner import check_learner
 from last_jax.learners import Learner, check_learns_from
 from last_jax.models import wide
+from last_jax.optimizers import as_float
 from last_jax.problem import Problem
 from last_jax.targets.base import Local, PerStep, along
 from last_jax.targets.outputs import OfOutputs, draw
@@ -171,14 +173,15 @@ def loss(
   if not isinstance(validation, Pool):
     raise TypeError(f"validation must be a last_jax.Pool, but it is a {type(validation).__name__}")
   if batch_size is not None:
-    checks.check_count("batch_size", batch_size)
-  checks.check_not_negative("damping", damping)
+    batch_size = checks.check_count("batch_size", batch_size)
+  damping = checks.check_not_negative("damping", damping)
   checks.check_name("form", form, _FORMS)
   ids = None
   if is_concrete(validation.y) and jnp.issubdtype(validation.y.dtype, jnp.integer):
     values = np.asarray(validation.y)
     ids = (int(values.min()), int(values.max()))
-  target = ToLoss(validation, damping, None, None if batch_size is None else int(batch_size), bool(coasting), ids)
+  flag = checks.check_flag("coasting", coasting)
+  target = ToLoss(validation, as_float(damping), None, batch_size, flag, ids)
   return ToNewtonPoint(target) if form == "newton_point" else target
 
 
@@ -191,6 +194,7 @@ def validation_losses(learner: Learner, **pools: Pool) -> Callable[[Params], dic
 
   While both fall, teaching helps; where the first falls and the second rises, it fits the validation examples.
   """
+  check_learner(learner)
   if not pools:
     raise TypeError("give at least one pool by name, as held_out=pool")
   for name, pool in pools.items():

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from last_jax import checks, distances, losses
 from last_jax.base import STATIC, Array, Key, Params, Student
@@ -182,15 +181,13 @@ def outputs(
   """
   if road is not None:
     checks.check_name("road", road, ROADS)
-  for name, value in (("x", x), ("z", z)):
-    checks.check_finite(name, value if isinstance(value, jax.Array) else np.asarray(value))
-  x, z = jnp.asarray(x), jnp.asarray(z, float)
+  x, z = jnp.asarray(checks.check_array("x", x)), jnp.asarray(checks.check_array("z", z), float)
   x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
   if x.ndim < 1 or z.ndim < 2 or x.shape[:1] != z.shape[:1] or not x.shape[0]:
     raise ValueError(
       f"x [e, ...] and z [e, K] must have e >= 1 rows each, but their shapes are {x.shape} and {z.shape}"
     )
-  checks.check_positive("temperature", temperature)
+  temperature = checks.check_positive("temperature", temperature)
   if batch_size is not None:
-    checks.check_count("batch_size", batch_size)
-  return ToOutputs(x, z / temperature, batch_size, bool(coasting), road)
+    batch_size = checks.check_count("batch_size", batch_size)
+  return ToOutputs(x, z / temperature, batch_size, checks.check_flag("coasting", coasting), road)

@@ -164,7 +164,11 @@ def params(
   """
   if road is not None:
     checks.check_name("road", road, ROADS)
-  return ToParams(params, layer_weights, bool(coasting), road)
+  if params is not None:
+    checks.check_tree("params", params)
+    checks.check_finite("params", params)
+  layer_weights = checks.check_weights("layer_weights", layer_weights)
+  return ToParams(params, layer_weights, checks.check_flag("coasting", coasting), road)
 
 
 @jax.tree_util.register_dataclass
@@ -207,4 +211,7 @@ def trajectory(params: Params, *, layer_weights: Any = None, coasting: bool = Tr
     layer_weights: as in `params`.
     coasting: as in `params`.
   """
-  return ToTrajectory(jax.tree.map(jnp.asarray, params), layer_weights, bool(coasting))
+  checks.check_tree("params", params)
+  checks.check_finite("params", params)
+  layer_weights = checks.check_weights("layer_weights", layer_weights)
+  return ToTrajectory(jax.tree.map(jnp.asarray, params), layer_weights, checks.check_flag("coasting", coasting))

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax.base import Array, Lesson, Teacher, View, as_pure_function
+from last_jax.base import Array, Lesson, Teacher, View
+from last_jax.functions import as_pure_function
 
 Select = Callable[[View, Array], Array]  # (view, proposal [m]) -> index [m]
 Label = Callable[[View, Array], tuple[Array, Any]]  # (view, index [m]) -> labels [m, K], Certificate or None

@@ -87,7 +87,8 @@ def check_features(names: Any, *, actions: bool, omniscient: bool) -> tuple[str,
     actions: whether there is a set of actions.
     omniscient: whether there is a target.
   """
-  names = (names,) if isinstance(names, str) else tuple(names)
+  listed = f"a list of names, of {', '.join(NAMES)}"
+  names = (names,) if isinstance(names, str) else checks.check_sequence("features", names, listed)
   for name in names:
     checks.check_name("features", name, NAMES)
   if not names or len(set(names)) < len(names):

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from last_jax import checks
-from last_jax.base import Array, Teacher, View, as_pure_function
+from last_jax.base import Array, Teacher, View
+from last_jax.functions import as_pure_function
+from last_jax.optimizers import as_float
 from last_jax.problem import Problem
 from last_jax.teachers.compose import compose
 
@@ -62,7 +64,7 @@ def label_smoothing(mu: Any) -> Teacher:
   Args:
     mu: between 0 (all classes alike) and 1 (the ground truth).
   """
-  checks.check_between("mu", mu, 0.0, 1.0)
+  mu = checks.check_between("mu", mu, 0.0, 1.0)
   return compose("label smoothing", Partial(_smoothed, mu), prepare=_mean_class_label)
 
 
@@ -76,11 +78,12 @@ def distillation(logits_fn: Callable[[Array], Array], temperature: Any = 1.0) ->
   """
   if not callable(logits_fn):
     raise TypeError(f"logits_fn must be a function of x, but it is a {type(logits_fn).__name__}")
-  checks.check_positive("temperature", temperature)
+  temperature = checks.check_positive("temperature", temperature)
   function = as_pure_function("logits_fn", logits_fn, ("x",))
-  return compose("distillation", _from_cache, prepare=Partial(_soft_labels, function, temperature))
+  return compose("distillation", _from_cache, prepare=Partial(_soft_labels, function, as_float(temperature)))
 
 
 def self_training(hard: bool = False) -> Teacher:
   """Labels that the student itself predicts before the step; `hard`: their class."""
+  hard = checks.check_flag("hard", hard)
   return compose("self-training (hard)", _predicted_class) if hard else compose("self-training", _predicted)

@@ -7,7 +7,7 @@ import jax
 
 from last_jax import solvers, synthesis, targets
 from last_jax.base import Array, Certificate, Teacher, View
-from last_jax.constraints import Constraint
+from last_jax.constraints import Constraint, check_constraint
 from last_jax.linear import Geometry
 from last_jax.solvers import Descent
 from last_jax.targets import Target
@@ -43,12 +43,6 @@ class GreedyLabels:
 
 def _label(labels: GreedyLabels, view: View, index: Array) -> tuple[Array, Certificate]:
   return labels(view, index, view.cache)
-
-
-def check_constraint(constraint: Any) -> None:
-  """Raise unless it is a Constraint."""
-  if not isinstance(constraint, Constraint):
-    raise TypeError(f"constraint must come from last_jax.constraints, as simplex(), but it is {constraint!r}")
 
 
 def as_target(toward: Any, layer_weights: Any) -> Target:

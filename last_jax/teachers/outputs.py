@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from last_jax import checks
-from last_jax.base import Array, Key
+from last_jax.base import Array, Key, is_concrete
 from last_jax.learners import Learner
 
 
@@ -205,9 +205,8 @@ class Mixtures(_Choice):
     return mu * truth[:, None] + (1 - mu) * soft[:, None].astype(truth.dtype)
 
 
-def _as_floats(values: Any) -> Any:
-  """An array to be checked, by NumPy unless it is JAX's: what is wrong with it is said by name, not by JAX."""
-  return values if isinstance(values, jax.Array) else np.asarray(values, float)
+def _as_floats(name: str, values: Any) -> Array:
+  return jnp.asarray(checks.check_array(name, values), float)
 
 
 def simplex(prior: Any = 0.0) -> Simplex:
@@ -218,7 +217,7 @@ def simplex(prior: Any = 0.0) -> Simplex:
       number of the true class. 0: not at all, its first labels are about uniform. 4: it begins as SGD, nearly, but
       learns more slowly.
   """
-  checks.check_not_negative("prior", prior)
+  prior = checks.check_not_negative("prior", prior)
   return Simplex(prior)
 
 
@@ -234,7 +233,7 @@ def residue(alpha: Any, of: Simplex | Free | None = None) -> Residue:
     alpha: the share of the truth, between 0 and 1.
     of: the label that is mixed with it; `simplex()` unless given.
   """
-  checks.check_between("alpha", alpha, 0.0, 1.0)
+  alpha = checks.check_between("alpha", alpha, 0.0, 1.0)
   of = simplex() if of is None else of
   if not isinstance(of, (Simplex, Free)):
     raise TypeError(f"of must be outputs.simplex() or outputs.free(), but it is {of!r}")
@@ -249,12 +248,11 @@ def actions(values: Any, prior: Any = 0.0) -> Actions:
     prior: as for `simplex`; here the logarithm of a label's probability is less by this times its squared distance from
       the truth.
   """
-  checks.check_not_negative("prior", prior)
-  array = _as_floats(values)
+  prior = checks.check_not_negative("prior", prior)
+  array = _as_floats("actions", values)
   if array.ndim != 2 or array.shape[0] < 2 or array.shape[1] < 1:
     raise ValueError(f"actions must hold at least two labels, as [A, K], but the shape is {array.shape}")
-  checks.check_finite("actions", array)
-  return Actions(jnp.asarray(array, float), prior)
+  return Actions(array, prior)
 
 
 def mixtures(mu: Any = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), soft_labels: Any = None, prior: Any = 0.0) -> Mixtures:
@@ -265,19 +263,18 @@ def mixtures(mu: Any = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), soft_labels: Any = None, 
     soft_labels: p, `[n, K]` for the pool's examples, as a pretrained model gives them; uniform unless given.
     prior: as for `actions`.
   """
-  checks.check_not_negative("prior", prior)
-  shares = _as_floats(mu)
+  prior = checks.check_not_negative("prior", prior)
+  shares = _as_floats("mu", mu)
   if shares.ndim != 1 or shares.shape[0] < 2:
     raise ValueError(f"mu must hold at least two shares, as [A], but its shape is {shares.shape}")
-  checks.check_between("mu", shares, 0.0, 1.0)
-  shares = jnp.asarray(shares, float)
+  if is_concrete(shares) and not ((np.asarray(shares) >= 0) & (np.asarray(shares) <= 1)).all():
+    raise ValueError(f"mu must lie between 0 and 1, but it is {np.asarray(shares).tolist()}")
   if soft_labels is None:
     return Mixtures(shares, None, prior)
-  soft = _as_floats(soft_labels)
-  if soft.ndim != 2:
+  soft = _as_floats("soft_labels", soft_labels)
+  if soft.ndim != 2 or not soft.size:
     raise ValueError(f"soft_labels must have shape [n, K], but it has shape {soft.shape}")
-  checks.check_finite("soft_labels", soft)
-  return Mixtures(shares, jnp.asarray(soft, float), prior)
+  return Mixtures(shares, soft, prior)
 
 
 # The paper's actions for two classes, and those with their doubles.

@@ -19,16 +19,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax import checks, losses, models, synthesis, targets
+from last_jax import argmin, checks, losses, models, synthesis, targets
 from last_jax.base import STATIC, Array, Certificate, Params, Student, Teacher, View
-from last_jax.constraints import Constraint
+from last_jax.constraints import Constraint, check_constraint
 from last_jax.learners import Learner
 from last_jax.problem import Problem
 from last_jax.proposals import propose
 from last_jax.quadratic import Quadratic
 from last_jax.targets import Target
 from last_jax.teachers.compose import compose
-from last_jax.teachers.greedy import as_target, check_constraint
+from last_jax.teachers.greedy import as_target
 
 _FORMED = (
   2**26
@@ -98,9 +98,9 @@ class PlannedLabels:
       labels = _best_of_all(learner.loss, distance, truth)
       return labels, Certificate(jnp.zeros((), truth.dtype), jnp.zeros((), int), exact=True, road="enumeration")
     if affine and not self.constraint.discrete:
-      labels, _ = synthesis.best_labels(learner.loss, self.constraint, expand_at(truth), truth, truth)
+      labels, _ = argmin.best_labels(learner.loss, self.constraint, expand_at(truth), truth, truth)
       # Once more from there, to regain what the quadratic has lost to rounding.
-      return synthesis.best_labels(learner.loss, self.constraint, expand_at(labels), truth, truth)
+      return argmin.best_labels(learner.loss, self.constraint, expand_at(labels), truth, truth)
     return synthesis.labels_numerically(learner, self.constraint, expand_at, distance, truth, truth)
 
   def _needs_matrix(self, truth: Array) -> bool:
@@ -155,7 +155,7 @@ def planner(horizon: int, constraint: Constraint, toward: Target | None = None) 
       steps depends on earlier labels.
     toward: what to steer toward, from `targets`; the problem's target parameters unless given.
   """
-  checks.check_count("horizon", horizon)
+  horizon = checks.check_count("horizon", horizon)
   check_constraint(constraint)
   if constraint.around == "prediction":
     raise ValueError(
@@ -165,7 +165,7 @@ def planner(horizon: int, constraint: Constraint, toward: Target | None = None) 
   toward = as_target(toward, None)
   return compose(
     f"planner ({constraint.name})",
-    PlannedLabels(constraint, toward, int(horizon)),
+    PlannedLabels(constraint, toward, horizon),
     prepare=jax.tree_util.Partial(_check_target, toward),
     needs_target=toward.needs_params,
   )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
   from last_jax.teachers.module_network import ModuleNetwork
   from last_jax.teachers.network import Network
 
+MOST_LAYERS = 100  # Hidden ones, of the built-in network: tracing each takes time, also for a forged file.
+
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -158,9 +160,10 @@ def make_policy(
   if features is None:
     features = features_.BLACK_BOX if problem.target is None else features_.UNROLLED
   names = features_.check_features(features, actions=is_choice(chosen), omniscient=problem.target is not None)
-  hidden = tuple(hidden)
-  for width in hidden:
-    checks.check_count("hidden", width)
+  hidden = checks.check_sequence("hidden", hidden, "a list of whole numbers, such as (128, 128)")
+  hidden = tuple(checks.check_count("hidden", width) for width in hidden)
+  if len(hidden) > MOST_LAYERS:
+    raise ValueError(f"hidden must hold at most {MOST_LAYERS} widths, but it holds {len(hidden)}")
   _check_one_label(problem)
   truth = problem.truth
   chosen.check(problem.learner, truth)
@@ -220,5 +223,5 @@ def policy(policy: Policy, *, sample: bool = False, name: str = "policy") -> Tea
   """
   if not isinstance(policy, Policy):
     raise TypeError(f"policy must be a Policy, as train_unrolled returns it, but it is a {type(policy).__name__}")
-  prepare = jax.tree_util.Partial(Policy.check, policy)
-  return compose(name, PolicyLabels(policy, bool(sample)), prepare=prepare, needs_target=policy.needs_target)
+  prepare, sample = jax.tree_util.Partial(Policy.check, policy), checks.check_flag("sample", sample)
+  return compose(name, PolicyLabels(policy, sample), prepare=prepare, needs_target=policy.needs_target)

@@ -13,11 +13,13 @@ from last_jax.base import is_concrete
 from last_jax.teachers import outputs
 from last_jax.teachers.features import NAMES, Inputs
 from last_jax.teachers.module_network import find_network
-from last_jax.teachers.policy import Policy
+from last_jax.teachers.policy import MOST_LAYERS, Policy
 
 _KINDS: dict[str, Any] = {
   kind.kind: kind for kind in (outputs.Simplex, outputs.Free, outputs.Residue, outputs.Actions, outputs.Mixtures)
 }
+
+_MOST_NESTED = 4  # Outputs in one another.
 
 
 def save_policy(path: str | os.PathLike[str], policy: Policy) -> None:
@@ -91,9 +93,8 @@ def _build(static: dict[str, Any], leaves: dict[str, Any], module: Any = None) -
   if "module" in static and module is None:
     name = static["module"]["name"]
     raise ValueError(f"its network is the Flax module {name}, not held by files: load_policy(path, module={name}(...))")
+  _check_static(static)
   features, rest = tuple(static["features"]), dict(leaves)
-  if not set(features) <= set(NAMES):
-    raise ValueError(f"its features are {features}, of which some are not known")
 
   def take(name: str) -> Any:
     value = rest.pop(name)
@@ -120,7 +121,23 @@ def _build(static: dict[str, Any], leaves: dict[str, Any], module: Any = None) -
   return policy
 
 
+def _check_static(static: dict[str, Any]) -> None:
+  """Raise unless features, widths and sizes can be those of a policy. Before anything is traced, which takes time."""
+  features, hidden = static["features"], static["hidden"]
+  if (
+    not isinstance(features, list) or any(name not in NAMES for name in features) or len(set(features)) < len(features)
+  ):
+    raise ValueError("its features must be a list of known names, each once")
+  if not isinstance(hidden, list) or len(hidden) > MOST_LAYERS:
+    raise ValueError(f"its hidden layers must be a list of at most {MOST_LAYERS} widths")
+  for size in (*hidden, static["num_outputs"]):
+    if type(size) is not int or not 1 <= size < 2**31:
+      raise ValueError(f"its sizes must be whole numbers from 1, but one is {size!r}")
+
+
 def _build_output(static: dict[str, Any], place: str, take: Any) -> Any:
+  if place.count("/") > _MOST_NESTED:
+    raise ValueError("its outputs are nested too deeply")
   kind, fields = _KINDS[static["kind"]], static["fields"]
   values: dict[str, Any] = {}
   for field in dataclasses.fields(kind):

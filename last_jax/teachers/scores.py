@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from last_jax import kernels, linear, synthesis, targets
+from last_jax import argmin, kernels, linear, synthesis, targets
 from last_jax.base import Array, Params, View
 from last_jax.constraints import Constraint
 from last_jax.kernels import direction
@@ -124,7 +124,7 @@ def _kernel_blocks(
     after = along / length - rate * length * block @ gradient
     matrix, line = share**2 * slope.T @ block @ slope, -share / scale * slope.T @ after
     problem = Quadratic(truth[None], matrix[None, :, None], line[None], scale)
-    labels, _ = synthesis.best_labels(learner.loss, constraint, problem, outputs[None], truth[None])
+    labels, _ = argmin.best_labels(learner.loss, constraint, problem, outputs[None], truth[None])
     gradient = learner.loss.output_gradient(outputs, labels[0])
     return rate * gradient @ kernel @ gradient - 2 * gradient @ along
 

@@ -18,13 +18,13 @@ from jax.tree_util import Partial
 
 from last_jax import checks, linear, solvers, targets
 from last_jax.base import STATIC, Array, Lesson, Teacher, View
-from last_jax.constraints import Constraint
+from last_jax.constraints import Constraint, check_constraint
 from last_jax.linear import Geometry
 from last_jax.problem import Problem
 from last_jax.solvers import Descent
 from last_jax.targets import Target
 from last_jax.teachers import shortlist as shortlists
-from last_jax.teachers.greedy import GreedyLabels, as_target, check_constraint, name_of_set
+from last_jax.teachers.greedy import GreedyLabels, as_target, name_of_set
 from last_jax.teachers.scores import Examples, score
 
 # Largest pool whose Gram matrix is formed: 16 MiB. A larger one does not stay in a cache, and then reading a row takes
@@ -217,7 +217,7 @@ def imt(
       96 to 98 % of exact IMT's progress in the mean on 100,000 Gaussian examples of 24 features, but 74 % on 10,000
       images of digits, where s = n / 20 kept 99 %: `python -m benchmarks.run --suite=shortlist,shortlist_digits`.
   """
-  _check_sizes(chunk_size, shortlist)
+  chunk_size, shortlist = _check_sizes(chunk_size, shortlist)
   toward = as_target(toward, layer_weights)
   return _teacher("IMT", Partial(_imt_step, Selection(toward, None, chunk_size)), _Setup(toward, shortlist))
 
@@ -246,9 +246,10 @@ def mixed(
   """
   check_constraint(constraint)
   solvers.check_solver(solver, constraint)
+  joint = checks.check_flag("joint", joint)
   if joint and solver is not None:
     raise ValueError("solver must be None with joint=True, which judges examples by their exact labels")
-  _check_sizes(chunk_size, shortlist)
+  chunk_size, shortlist = _check_sizes(chunk_size, shortlist)
   toward = as_target(toward, layer_weights)
   alternating = Selection(toward, None, chunk_size)
   jointly = Selection(toward, constraint, chunk_size) if joint else None
@@ -257,10 +258,11 @@ def mixed(
   return _teacher(name, step, _Setup(toward, shortlist, 2 if joint else 1))
 
 
-def _check_sizes(chunk_size: int | None, shortlist: int | None) -> None:
-  for name, value in (("chunk_size", chunk_size), ("shortlist", shortlist)):
-    if value is not None:
-      checks.check_count(name, value)
+def _check_sizes(chunk_size: int | None, shortlist: int | None) -> tuple[int | None, int | None]:
+  return (
+    None if chunk_size is None else checks.check_count("chunk_size", chunk_size),
+    None if shortlist is None else checks.check_count("shortlist", shortlist),
+  )
 
 
 def _teacher(name: str, step: Any, setup: _Setup) -> Teacher:

@@ -181,7 +181,8 @@ def theorem_1(c1: Any, *, unit_gradient: bool = False) -> Teacher:
     unit_gradient: whether g is divided by the length of the gradient. The theorem needs gradients that do not vanish
       with the distance, which those of squared error and cross-entropy do; divided by their length, they do not.
   """
-  checks.check_positive("c1", c1)
+  c1 = checks.check_positive("c1", c1)
+  unit_gradient = checks.check_flag("unit_gradient", unit_gradient)
   scale, name = (_by_relative_distance, "theorem 1, unit gradient") if unit_gradient else (_by_distance, "theorem 1")
   return compose(name, Partial(_steer, Partial(scale, c1)), needs_target=True)
 
@@ -200,9 +201,8 @@ def theorem_2(c2: Any = 0.5, largest: Any = 1024.0, shrink: Any = 0.5, trials: i
   """
   for name, value in (("c2", c2), ("shrink", shrink)):
     checks.check_positive(name, value)
-    checks.check_between(name, value, 0.0, 1.0)
-  checks.check_positive("largest", largest)
-  checks.check_count("trials", trials)
+  c2, shrink = checks.check_between("c2", c2, 0.0, 1.0), checks.check_between("shrink", shrink, 0.0, 1.0)
+  largest, trials = checks.check_positive("largest", largest), checks.check_count("trials", trials)
   search = LineSearch(c2, largest, shrink, trials)
   return compose("theorem 2", Partial(_steer, search), prepare=_check_plain_sgd)
 
@@ -221,12 +221,14 @@ def theorem_3(alpha: float = 0.0, hessian_size: int | None = None) -> Teacher:
     hessian_size: number of examples of the pool that the Hessian is computed from, drawn in each iteration (once, with
       a fixed key, for alpha = 1); all of them unless given. The gradient is always that of the whole pool.
   """
-  checks.check_between("alpha", alpha, 0.0, 1.0)
+  alpha = checks.check_between("alpha", alpha, 0.0, 1.0)
+  if isinstance(alpha, jax.core.Tracer):
+    raise TypeError("alpha must not be traced: whether the teacher needs w* depends on it")
   if hessian_size is not None:
-    checks.check_count("hessian_size", hessian_size)
+    hessian_size = checks.check_count("hessian_size", hessian_size)
   sampled = "" if hessian_size is None else f", |S|={hessian_size}"
   name = f"theorem 3 (\N{GREEK SMALL LETTER ALPHA}={float(alpha):g}{sampled})"
   newton = NewtonStep(float(alpha), hessian_size)
   prepare = Partial(NewtonStep.prepare, newton)
   # Only Newton's method itself (alpha = 0) needs no target.
-  return compose(name, Partial(_steer, newton), prepare=prepare, needs_target=alpha > 0)
+  return compose(name, Partial(_steer, newton), prepare=prepare, needs_target=bool(alpha > 0))

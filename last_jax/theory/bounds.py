@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax import checks, losses, models
+from last_jax import checks, fields, losses, models
 from last_jax.base import Array, Params, Pool, is_concrete
 from last_jax.learners import Learner, check_learns_from
 from last_jax.quadratic import safe_divide
@@ -35,23 +35,37 @@ def interpolating_pool(learner: Learner, target: Params, x: Any) -> Pool:
   return Pool(x, learner.loss.predict_all(learner.apply(target, jnp.asarray(x))))
 
 
+@fields.documented
 class Constants(NamedTuple):
   """Constants of a problem that the bounds depend on, for parameters with ||w - w*|| <= radius.
 
   The loss of example i is a convex function of its output z_i = <w, x_i>, with second derivative h_i(z_i).
+
+  Attributes:
+    features: `[n, p]` the examples, with a 1 for the bias.
+    curvature_low: `[n]` the smallest h_i.
+    curvature_high: `[n]` the largest h_i.
+    curvature: `[n]` h_i at w*.
+    decay: `[p]` weight decay, of each feature's weight.
+    lipschitz: `[]` L_max of theorem 1: the longest gradient of a single loss.
+    hessian_low: `[]` a lower bound of the eigenvalues of the objective's Hessian (weight decay included).
+    hessian_lipschitz: `[]` the Lipschitz constant of the objective's Hessian: L of theorem 3.
+    order_1: `[]` the modulus of order-1 strong convexity of the mean loss where ||w - w*|| >= inner_radius.
+    gap: `[]` the longest gradient of a single loss at w*: zero with interpolation.
+    radius: `[]` how far from w* they hold.
   """
 
-  features: Array  # [n, p] the examples, with a 1 for the bias.
-  curvature_low: Array  # [n] the smallest h_i.
-  curvature_high: Array  # [n] the largest h_i.
-  curvature: Array  # [n] h_i at w*.
-  decay: Array  # [p] weight decay, of each feature's weight.
-  lipschitz: Array  # [] L_max of theorem 1: the longest gradient of a single loss.
-  hessian_low: Array  # [] a lower bound of the eigenvalues of the objective's Hessian (weight decay included).
-  hessian_lipschitz: Array  # [] the Lipschitz constant of the objective's Hessian: L of theorem 3.
-  order_1: Array  # [] the modulus of order-1 strong convexity of the mean loss where ||w - w*|| >= inner_radius.
-  gap: Array  # [] the longest gradient of a single loss at w*: zero with interpolation.
-  radius: Array  # []
+  features: Array
+  curvature_low: Array
+  curvature_high: Array
+  curvature: Array
+  decay: Array
+  lipschitz: Array
+  hessian_low: Array
+  hessian_lipschitz: Array
+  order_1: Array
+  gap: Array
+  radius: Array
 
   @property
   def smoothness(self) -> Array:
@@ -77,8 +91,8 @@ def constants(learner: Learner, pool: Pool, target: Params, *, radius: Any, inne
   """
   check_learns_from(learner, pool)
   checks.check_params(learner, target, "target")
-  checks.check_positive("radius", radius)
-  checks.check_not_negative("inner_radius", inner_radius)
+  radius = checks.check_positive("radius", radius)
+  inner_radius = checks.check_not_negative("inner_radius", inner_radius)
   model = learner.model
   if not isinstance(model, models.Linear) or model.num_outputs != 1:
     raise ValueError("learner must be linear and have one output: the bounds are for least squares and logistic")
@@ -155,8 +169,8 @@ def bound_1(constants: Constants, *, c1: Any, learning_rate: Any, distance: Any,
   """
   _check_start(constants, distance, steps)
   _check_interpolation(constants)
-  checks.check_positive("c1", c1)
-  checks.check_positive("learning_rate", learning_rate)
+  c1 = checks.check_positive("c1", c1)
+  learning_rate = checks.check_positive("learning_rate", learning_rate)
   pace = c1 * learning_rate
   return _powers(1 - pace * constants.order_1 + (pace * constants.lipschitz) ** 2, distance, steps)
 
@@ -179,7 +193,7 @@ def bound_2(constants: Constants, *, largest_rate: Any, distance: Any, steps: in
   """
   _check_start(constants, distance, steps)
   _check_interpolation(constants)
-  checks.check_positive("largest_rate", largest_rate)
+  largest_rate = checks.check_positive("largest_rate", largest_rate)
   mu = jnp.mean(constants.convexity)
   factor = jnp.maximum(1 - safe_divide(mu, jnp.max(constants.smoothness)), 1 - mu * largest_rate)
   return _powers(factor, distance, steps)
@@ -211,9 +225,9 @@ def bound_2_refined(
   """
   _check_start(constants, distance, steps)
   _check_interpolation(constants)
-  checks.check_positive("largest_rate", largest_rate)
-  checks.check_between("c2", c2, 0.5, 1.0)
-  checks.check_between("shrink", shrink, 0.0, 1.0)
+  largest_rate = checks.check_positive("largest_rate", largest_rate)
+  c2 = checks.check_between("c2", c2, 0.5, 1.0)
+  shrink = checks.check_between("shrink", shrink, 0.0, 1.0)
   guaranteed = 2 * shrink * (1 - c2) / jnp.maximum(constants.smoothness, jnp.finfo(constants.features.dtype).tiny)
   lengths = jnp.minimum(guaranteed, largest_rate)
   progress = jnp.linalg.eigvalsh(_mean_outer(lengths * constants.curvature_low, constants.features))[0]
@@ -237,7 +251,7 @@ def bound_3(constants: Constants, *, alpha: Any, distance: Any, steps: int) -> A
     distance: ||w0 - w*||, at most the radius.
     steps: T.
   """
-  checks.check_between("alpha", alpha, 0.0, 1.0)
+  alpha = checks.check_between("alpha", alpha, 0.0, 1.0)
   _check_start(constants, distance, steps)
   if is_concrete(constants.hessian_low) and constants.hessian_low <= 0:
     raise ValueError("constants: the objective's Hessian is singular in the ball, so theorem 3 does not apply")
@@ -280,6 +294,8 @@ def bound_3_sampled(constants: Constants, *, chosen: Array, distance: Any, steps
 
 
 def _check_start(constants: Constants, distance: Any, steps: int) -> None:
+  if not isinstance(constants, Constants):
+    raise TypeError(f"constants must come from theory.constants, but it is a {type(constants).__name__}")
   checks.check_not_negative("distance", distance)
   checks.check_count("steps", steps)
   if is_concrete(constants.radius) and not isinstance(distance, jax.core.Tracer):

@@ -18,13 +18,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from last_jax import checks, losses, models
+from last_jax import checks, fields, losses, models
 from last_jax.base import Array, Params, Pool
 from last_jax.learners import Learner, check_learns_from
 
 _LOSSES = (losses.squared_error, losses.sigmoid_cross_entropy, losses.softmax_cross_entropy)
 
 
+@fields.documented
 class TeachingSet(NamedTuple):
   """Examples with labels on which batch training ends at w*, up to what the pool cannot teach.
 

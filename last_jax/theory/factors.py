@@ -3,7 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+from last_jax import checks
 from last_jax.base import Array, Params
+from last_jax.learner import check_learner
 from last_jax.learners import Learner
 from last_jax.losses import rows
 from last_jax.quadratic import safe_divide
@@ -23,9 +25,17 @@ def label_factors(learner: Learner, params: Params, x: Array, y: Array, truth: A
     y: `[m, K]` labels, or `[m]` with one output.
     truth: the same, the ground truth.
   """
+  check_learner(learner)
+  checks.check_params(learner, params, "params")
+  x, y, truth = (
+    jnp.asarray(checks.check_array(name, value), float) for name, value in (("x", x), ("y", y), ("truth", truth))
+  )
   outputs = learner.apply(params, x)
   if outputs.ndim != 2:
     raise ValueError(f"learner must have one label for each example, but its outputs have shape {list(outputs.shape)}")
+  for name, value in (("y", y), ("truth", truth)):
+    if value.size != outputs.size or value.shape[:1] != outputs.shape[:1]:
+      raise ValueError(f"{name} must have shape {list(outputs.shape)}, but it has shape {list(value.shape)}")
   gradient = jax.vmap(learner.loss.output_gradient)
   ours, theirs = (gradient(outputs, rows(jnp.reshape(label, outputs.shape))) for label in (y, truth))
   missing = jnp.where(ours == 0, 1.0, jnp.inf)

@@ -5,12 +5,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from last_jax import checks, losses, models
+from last_jax import checks, fields, losses, models
 from last_jax.base import Array, Params
+from last_jax.learner import check_learner
 from last_jax.learners import Learner
 from last_jax.quadratic import safe_divide
 
 
+@fields.documented
 class Margin(NamedTuple):
   """What a label makes of an example's angle to the weights of its class.
 
@@ -41,10 +43,18 @@ def induced_margin(learner: Learner, params: Params, x: Array, labels: Array, tr
     labels: `[m, K]`.
     truth: `[m, K]`, whose largest entry is the class.
   """
+  check_learner(learner)
+  x, labels, truth = (
+    jnp.asarray(checks.check_array(name, value), float)
+    for name, value in (("x", x), ("labels", labels), ("truth", truth))
+  )
   if not isinstance(learner.model, models.Linear) or learner.loss != losses.softmax_cross_entropy:
     raise ValueError("learner must be linear with softmax cross-entropy: a margin is an angle to a class's weights")
   checks.check_params(learner, params, "params")
   outputs = learner.apply(params, x)
+  for name, value in (("labels", labels), ("truth", truth)):
+    if value.shape != outputs.shape:
+      raise ValueError(f"{name} must have shape {list(outputs.shape)}, but it has shape {list(value.shape)}")
   squares = jnp.sum(params["weights"] ** 2, 0)
   lengths = jnp.sum(x**2, 1)
   if learner.model.bias:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from last_jax import checks, distances, synthesis, targets
+from last_jax import checks, distances, fields, synthesis, targets
 from last_jax.base import Array, Key, Params, Pool
 from last_jax.constraints import Constraint
 from last_jax.learners import Learner
@@ -25,16 +25,22 @@ from last_jax.problem import Problem
 _DENSE_PARAMS = 1000  # Largest number of parameters for which the axes of the objective are found.
 
 
+@fields.documented
 class Monotonicity(NamedTuple):
   """Mean squared distances after a step, E[G], over students at each of R distances from w*.
 
   The directions in which students stand are a sample, so that a premise that is violated is violated, and one that is
   not may be violated elsewhere.
+
+  Attributes:
+    distances: `[R]` before the step, increasing.
+    least: `[R]` the least E[G] of students there.
+    largest: `[R]` the largest.
   """
 
-  distances: Array  # [R] before the step, increasing.
-  least: Array  # [R] the least E[G] of students there.
-  largest: Array  # [R] the largest.
+  distances: Array
+  least: Array
+  largest: Array
 
   @property
   def ratio(self) -> Array:

@@ -120,7 +120,7 @@ def write_page(path: FilePath, page: Page) -> None:
     script=(assets / "page.js").read_text(encoding="utf-8"),
   )
   with replaced(path) as temporary:
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")  # Messages may name any folder.
 
 
 def _anchor(name: str) -> str:

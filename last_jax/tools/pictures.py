@@ -1,6 +1,7 @@
 """Pictures of examples as PNG files: galleries of digits, and labelled points with their boundaries."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ _CURRENT, _OPTIMAL = "#7b3294", "#008837"
 _COLUMNS = 10
 _MOST_ROWS = 100  # Of fixed labels, up to which their images are drawn beside them.
 _LEAST_PIXELS = 196  # Fewer numbers are taken for features.
+_TITLE_LETTERS = 85  # In a line of the title of fixed labels.
 
 
 def draw_gallery(path: FilePath, gallery: Gallery) -> None:
@@ -66,7 +68,14 @@ def draw_labels(path: FilePath, frames: LabelFrames, chosen: Sequence[int]) -> N
   write_png(path, figure)
 
 
-def draw_fixed_labels(path: FilePath, title: str, x: np.ndarray, truth: np.ndarray, labels: np.ndarray) -> None:
+def draw_fixed_labels(
+  path: FilePath,
+  title: str,
+  x: np.ndarray,
+  truth: np.ndarray,
+  labels: np.ndarray,
+  classes: Sequence[str] | None = None,
+) -> None:
   """Write a PNG file: the labels of examples as rows of a heat map, beside their images where they are images.
 
   Args:
@@ -75,6 +84,7 @@ def draw_fixed_labels(path: FilePath, title: str, x: np.ndarray, truth: np.ndarr
     x: Examples, `[n, 28, 28, 1]` or `[n, 784]` for images, or any other `[n, ...]`.
     truth: `[n, K]`, marked by dots where it is a class. Labels of one output are drawn as bars, beside the truth.
     labels: `[n, K]`. Labels of tokens, `[n, T, K]`, are drawn as rows of their own.
+    classes: the names of the K classes.
   """
   truth, labels = (values.reshape(-1, values.shape[-1]) for values in (truth, labels))
   count, width = labels.shape
@@ -95,13 +105,16 @@ def draw_fixed_labels(path: FilePath, title: str, x: np.ndarray, truth: np.ndarr
     shown = axis.imshow(labels[order], cmap="RdBu_r", vmin=-far, vmax=far, aspect="auto", interpolation="nearest")
     axis.plot(np.argmax(truth, 1)[order], np.arange(count), linestyle="", marker=".", color="black", markersize=3)
     axis.set(xlabel="class (dots: the truth)", xticks=np.arange(width) if width <= 20 else [], yticks=[])
+    if classes is not None and len(classes) == width <= 20:
+      names = [name if len(name) <= 16 else f"{name[:15]}…" for name in classes]
+      axis.set_xticklabels(names, rotation=30 if width > 4 else 0)
     figure.colorbar(shown, ax=axis)
     if axes is not None:
       assert pixels is not None
       strip = np.concatenate(list(pixels[order]))
       axes[0].imshow(strip, cmap="gray_r", aspect="auto", interpolation="nearest")
       axes[0].set_axis_off()
-  figure.suptitle(title, fontsize=9, wrap=True)
+  figure.suptitle(textwrap.fill(title, _TITLE_LETTERS), fontsize=9)  # matplotlib's own wrapping reads "$" as formulas.
   write_png(path, figure)
 
 

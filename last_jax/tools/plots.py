@@ -55,10 +55,14 @@ def draw_charts(charts: Sequence[Chart], *, title: str = "", who: str = "seeds",
     _draw_chart(place, chart, axis or next(iter(chart.lines[0].axes)))
   entries: dict[str, Any] = {}
   for place in places:
-    handles, labels = place.get_legend_handles_labels()
-    entries |= dict(zip(labels, handles, strict=True))
+    entries |= {line.get_label(): line for line in place.get_lines() if line.get_label() in methods - {""}}
   if entries:  # Below the panels, where it covers nothing. A single line may have no name.
-    figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, frameon=False, handlelength=4.2)
+    legend = figure.legend(
+      entries.values(), map(str, range(len(entries))), loc="outside lower center", ncols=columns, frameon=False,
+      handlelength=4.2,
+    )  # fmt: skip
+    for text, name in zip(legend.get_texts(), entries, strict=True):  # Not at once: names may begin with "_".
+      text.set_text(name)
   several = any(len(line.values) > 1 for chart in charts for line in chart.lines)
   band = f"mean over {who} with 95 % confidence band" if several else ""
   figure.suptitle(f"{title}\n({band})" if title and band else title or band, fontsize=11)
@@ -164,7 +168,7 @@ def _clean(axis: Any) -> None:
 
 _TRAINING = {
   "loss": "loss, mean over students",
-  "distance": r"$\Vert w - w^*\Vert$ at the end of an episode",
+  "distance": "‖w − w*‖ at the end of an episode",
   "score": "score, on the same students every time",
 }
 

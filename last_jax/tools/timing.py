@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from last_jax import programs
+
 
 class Program(NamedTuple):
   """A function, compiled for the shapes of some arguments.
@@ -34,6 +36,7 @@ def compile_program(function: Callable[..., Any], *arguments: Any, **static: Any
     *arguments: Pytrees of arrays, of the shapes of later calls.
     **static: Arguments that are fixed in the program.
   """
+  programs.make_room()
   begin = time.perf_counter()
   program = jax.jit(function, static_argnames=tuple(static)).lower(*arguments, **static).compile()
   return Program(program, time.perf_counter() - begin)

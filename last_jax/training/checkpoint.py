@@ -5,9 +5,12 @@ one is refused by name, and never changed. Of several processes the first writes
 methods. Orbax is imported on first use.
 """
 
+import errno
 import hashlib
+import logging
 import os
 import pathlib
+import shutil
 from typing import Any
 
 import jax
@@ -17,6 +20,7 @@ from last_jax import devices
 from last_jax.training.trainer import TrainingState
 
 _NUM_CHECKPOINTS = 2  # The last one, and the one before it in case a disk damages the last.
+_UNFINISHED = ".orbax-checkpoint-tmp"
 
 
 class Checkpoints:
@@ -34,7 +38,7 @@ class Checkpoints:
     self._manager: Any = None
 
   def save(self, state: TrainingState) -> None:
-    """Write a checkpoint, and remove all earlier ones except the last."""
+    """Write a checkpoint, and remove all earlier ones except the last; an OSError says that it could not be written."""
     arrays = _to_arrays(state)
     if not devices.is_first():
       return
@@ -42,7 +46,17 @@ class Checkpoints:
 
     about = {"fingerprint": self._fingerprint, "checksum": _checksum(arrays)}
     items = ocp.args.Composite(state=ocp.args.StandardSave(arrays), about=ocp.args.JsonSave(about))
-    self._open().save(int(arrays["episode"]), args=items)
+    place = self._folder / str(int(arrays["episode"]))
+    log = logging.getLogger("absl")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # Orbax prints the stack trace of an error that it also raises.
+    try:
+      self._open().save(int(arrays["episode"]), args=items)
+    except Exception as error:  # A full disk can raise nearly anything in Orbax and the libraries below it.
+      reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+      raise OSError(errno.EIO, f"this checkpoint could not be written: {reason}", str(place)) from error
+    finally:
+      log.setLevel(level)
 
   def latest(self) -> int | None:
     """Return the number of episodes before the last checkpoint, or None where there is no checkpoint."""
@@ -62,7 +76,9 @@ class Checkpoints:
     episode = self.latest()
     if episode is None:
       raise ValueError(f"there is no checkpoint in {self._folder}")
-    arrays = self._read(episode) if devices.is_first() else _to_arrays(like)
+    arrays = _to_arrays(like)  # All processes gather; those that do not read need arrays of the same shapes.
+    if devices.is_first():
+      arrays = self._read(episode)
     return _to_state(like, devices.from_first(arrays))
 
   def _read(self, episode: int) -> dict[str, np.ndarray]:
@@ -102,6 +118,8 @@ class Checkpoints:
         create=False,
       )
       self._folder.mkdir(parents=True, exist_ok=True)
+      for left in self._folder.glob(f"*{_UNFINISHED}*"):  # By a process that was killed while it wrote.
+        shutil.rmtree(left, ignore_errors=True)
       self._manager = ocp.CheckpointManager(self._folder, options=options)
     return self._manager
 

@@ -75,13 +75,20 @@ class Evolution(Settings):
     if output is None:
       output = outputs.simplex() if problem.learner.loss.classification else outputs.free()
     outputs.check_output("output", output)
-    checks.check_positive("deviation", self.deviation)
+    deviation, persistent = (
+      checks.check_positive("deviation", self.deviation),
+      checks.check_flag("persistent", self.persistent),
+    )
+    students = checks.check_count("students", self.students)
     usual = features_.BLACK_BOX if problem.target is None else features_.UNROLLED
     features = usual if self.features is None else self.features
     reset = self.reset
-    if reset is None and self.persistent and isinstance(self.students, int) and self.students > 0:
-      reset = max(1, round(0.2 * self.students)) / self.students
-    return Settings.filled_in(dataclasses.replace(self, output=output, features=features, reset=reset), problem)
+    if reset is None and persistent:
+      reset = max(1, round(0.2 * students)) / students
+    settings = dataclasses.replace(
+      self, output=output, features=features, reset=reset, deviation=deviation, persistent=persistent
+    )
+    return Settings.filled_in(settings, problem)
 
   def carry(self, policy: Policy, student: Student) -> Any:
     """Return the student or, if pairs persist, a pair of it without noise."""

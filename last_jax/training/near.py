@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from last_jax import checks
 from last_jax.base import Array, Key, Params
@@ -29,6 +30,6 @@ class Near:
 
 def near(center: Params, scale: Any) -> Near:
   """Return an `init_fn` of students that start at `center + N(0, scale^2)`, as the paper's do around w*."""
+  checks.check_tree("center", center)
   checks.check_finite("center", center)
-  checks.check_not_negative("scale", scale)
-  return Near(center, scale)
+  return Near(jax.tree.map(jnp.asarray, center), checks.check_not_negative("scale", scale))

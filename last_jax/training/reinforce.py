@@ -84,17 +84,19 @@ class Reinforce(Settings):
     if self.actions is None:
       raise TypeError("train_reinforce() needs actions: labels [A, K], as outputs.BINARY, or outputs.mixtures(...)")
     actions = self.actions if outputs.is_choice(self.actions) else outputs.actions(self.actions)
-    checks.check_between("discount", self.discount, 0.0, 1.0)
-    if self.baseline is not None:
-      checks.check_number("baseline", self.baseline)
-    checks.check_count("group", self.group)
-    if isinstance(self.students, int) and self.students % self.group:
-      raise ValueError(f"students={self.students} cannot be divided into groups of group={self.group}")
-    if self.baseline is None and isinstance(self.students, int) and self.students < 2:
+    discount = checks.check_between("discount", self.discount, 0.0, 1.0)
+    baseline = None if self.baseline is None else checks.check_number("baseline", self.baseline)
+    group, students = checks.check_count("group", self.group), checks.check_count("students", self.students)
+    if students % group:
+      raise ValueError(f"students={students} cannot be divided into groups of group={group}")
+    if baseline is None and students < 2:
       raise ValueError("students must be at least 2 where the others' returns are the baseline: or give baseline=")
     usual = features_.BLACK_BOX if problem.target is None else features_.REINFORCE
     features = usual if self.features is None else self.features
-    return Settings.filled_in(dataclasses.replace(self, actions=actions, features=features), problem)
+    settings = dataclasses.replace(
+      self, actions=actions, features=features, discount=discount, baseline=baseline, group=group
+    )
+    return Settings.filled_in(settings, problem)
 
   def episode(
     self, problem: Problem, policy: Policy, students: Student, keys: Key, axis: str | None = None

@@ -161,8 +161,7 @@ def loss(size: int = 1000) -> ValidationLoss:
 
   Few examples mislead: with 20, a policy learns to overfit them, and its students end worse than by SGD.
   """
-  checks.check_count("size", size)
-  return ValidationLoss(size)
+  return ValidationLoss(checks.check_count("size", size))
 
 
 def accuracy() -> FinalAccuracy:
@@ -172,5 +171,4 @@ def accuracy() -> FinalAccuracy:
 
 def steps(threshold: Any) -> StepsToAccuracy:
   """Terminal: minus the number of steps to reach the accuracy `threshold` on the validation pool."""
-  checks.check_between("threshold", threshold, 0.0, 1.0)
-  return StepsToAccuracy(threshold)
+  return StepsToAccuracy(checks.check_between("threshold", threshold, 0.0, 1.0))

@@ -11,10 +11,12 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import jax
 import optax
 
 from last_jax import checks
 from last_jax.base import Array, Key, Params, Student
+from last_jax.learner import check_optimizer
 from last_jax.problem import Problem
 from last_jax.teachers import features as features_
 from last_jax.teachers.outputs import Output, is_choice
@@ -74,27 +76,28 @@ class Settings:
 
   def filled_in(self: T, problem: Problem) -> T:
     """Return the settings with defaults that depend on the problem, checked."""
-    for name in ("horizon", "batch_size", "students", "evaluation_steps"):
-      checks.check_count(name, getattr(self, name))
+    counts = {
+      name: checks.check_count(name, getattr(self, name))
+      for name in ("horizon", "batch_size", "students", "evaluation_steps")
+    }
     evaluate_every = EVALUATE_EVERY if self.evaluate_every is None else self.evaluate_every
-    if evaluate_every != 0:
-      checks.check_count("evaluate_every", evaluate_every)
-    reset = 1.0 if self.reset is None else self.reset
-    checks.check_between("reset", reset, 0.0, 1.0)
-    if reset > 0 and round(float(reset) * self.students) == 0:
-      raise ValueError(
-        f"reset={reset} of {self.students} students is less than one: give 0 or at least {1 / self.students:g}"
-      )
-    hidden = tuple(self.hidden)
-    for width in hidden:
-      checks.check_count("hidden", width)
+    evaluate_every = checks.check_count("evaluate_every", evaluate_every, least=0)
+    standardize, students = checks.check_flag("standardize", self.standardize), counts["students"]
+    reset = checks.check_between("reset", 1.0 if self.reset is None else self.reset, 0.0, 1.0)
+    if isinstance(reset, jax.core.Tracer):
+      raise TypeError("reset must not be traced: the number of students that start again is a size")
+    if reset > 0 and round(float(reset) * students) == 0:
+      raise ValueError(f"reset={reset} of {students} students is less than one: give 0 or at least {1 / students:g}")
+    hidden = checks.check_sequence("hidden", self.hidden, "a list of whole numbers, such as (128, 128)")
+    hidden = tuple(checks.check_count("hidden", width) for width in hidden)
     if self.policy is not None and hidden != HIDDEN:
       raise ValueError("hidden belongs to the built-in network: give either it or policy, which has its own layers")
+    rate, decay = self.learning_rate, self.weight_decay
     if self.optimizer is not None:
       self._check_optimizer()
     else:
-      checks.check_positive("learning_rate", LEARNING_RATE if self.learning_rate is None else self.learning_rate)
-      checks.check_not_negative("weight_decay", 0.0 if self.weight_decay is None else self.weight_decay)
+      rate = None if rate is None else checks.check_positive("learning_rate", rate)
+      decay = None if decay is None else checks.check_not_negative("weight_decay", decay)
     reward = self.reward
     if reward is None:
       reward = rewards.loss() if problem.target is None else rewards.distance()
@@ -105,12 +108,12 @@ class Settings:
       self.features, actions=is_choice(self.label_output), omniscient=problem.target is not None
     )
     return dataclasses.replace(
-      self, reset=reset, reward=reward, features=names, hidden=hidden, evaluate_every=evaluate_every
-    )
+      self, reset=reset, reward=reward, features=names, hidden=hidden, evaluate_every=evaluate_every,
+      standardize=standardize, learning_rate=rate, weight_decay=decay, **counts,
+    )  # fmt: skip
 
   def _check_optimizer(self) -> None:
-    if not (hasattr(self.optimizer, "init") and hasattr(self.optimizer, "update")):
-      raise TypeError(f"optimizer must be an optax transformation, but it is a {type(self.optimizer).__name__}")
+    check_optimizer(self.optimizer)
     for name in ("learning_rate", "weight_decay"):
       if getattr(self, name) is not None:
         raise ValueError(f"{name} belongs to Adam: give either it or optimizer, which has its own")

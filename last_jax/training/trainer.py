@@ -16,8 +16,9 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
-from last_jax import checks, devices, distances, loop, teaching, watching
-from last_jax.base import STATIC, Array, Key, Params, Pool, Records, State, Student, Teacher, as_pure_function
+from last_jax import checks, devices, distances, fields, loop, programs, teaching, watching
+from last_jax.base import STATIC, Array, Key, Params, Pool, Records, State, Student, Teacher
+from last_jax.functions import as_pure_function
 from last_jax.learners import Learner, check_learns_from
 from last_jax.problem import Problem
 from last_jax.teachers.policy import Policy, make_policy
@@ -29,25 +30,44 @@ _NUM_EVALUATED = 20
 _NUM_MEASURED = 256  # Students on which the size of features is measured.
 
 
+@fields.documented
 class TrainingState(NamedTuple):
-  """Everything between two episodes."""
+  """Everything between two episodes.
+
+  Attributes:
+    policy: the network as it is.
+    opt_state: of the policy's optimizer.
+    students: what the method carries of each, with a leading [students] axis: the student, unless it needs more.
+    key: all randomness of training follows from it.
+    episode: `[]` number of episodes taken.
+    best: what training returns: the best of the policies that were evaluated, or else the last.
+    best_score: `[]` -inf until one was evaluated.
+  """
 
   policy: Policy
   opt_state: Any
-  students: Any  # What the method carries of each, with a leading [students] axis: the student, unless it needs more.
+  students: Any
   key: Key
-  episode: Array  # [] number of episodes taken.
-  best: Policy  # What training returns: the best of the policies that were evaluated, or else the last.
-  best_score: Array  # [] -inf until one was evaluated.
+  episode: Array
+  best: Policy
+  best_score: Array
 
 
+@fields.documented
 class Log(NamedTuple):
-  """Records of training."""
+  """Records of training.
 
-  loss: Array  # [episodes] mean over students: the objective, or minus the sum of rewards.
-  distance: Array | None  # [episodes] ||w - w*|| at the end of the episode, mean over students; None in a black box.
-  applied: Array  # [episodes] whether the policy took its step: not where the gradient was not finite.
-  score: Array | None  # [evaluations] mean over students that are the same every time: higher is better.
+  Attributes:
+    loss: `[episodes]` mean over students: the objective, or minus the sum of rewards.
+    distance: `[episodes]` ||w - w*|| at the end of the episode, mean over students; None in a black box.
+    applied: `[episodes]` whether the policy took its step: not where the gradient was not finite.
+    score: `[evaluations]` mean over students that are the same every time: higher is better.
+  """
+
+  loss: Array
+  distance: Array | None
+  applied: Array
+  score: Array | None
 
 
 @jax.tree_util.register_dataclass
@@ -206,6 +226,7 @@ def make_trainer(
 
   The rest is as for `train_unrolled`.
   """
+  devices.check_mesh(mesh)
   if validation is not None:
     check_learns_from(learner, validation, "validation")
   problem = Problem(learner, pool, target=target, test=pool if validation is None else validation)
@@ -213,7 +234,9 @@ def make_trainer(
     init_fn = Partial(Learner.init, learner)
   else:
     init_fn = as_pure_function("init_fn", init_fn, ("key",))
-    checks.check_params(learner, jax.eval_shape(init_fn, jax.random.key(0)), "init_fn(key)")
+    with checks.calling("init_fn"):
+      shapes = jax.eval_shape(init_fn, jax.random.key(0))
+    checks.check_params(learner, shapes, "init_fn(key)", abstract=True)
   method = method.filled_in(problem)
   if mesh is not None and method.students % (mesh.size * method.inseparable):
     whole = f", in whole groups of {method.inseparable}" if method.inseparable > 1 else ""
@@ -225,8 +248,9 @@ def make_trainer(
 
 def train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
   """Train from the first episode to the last; compiled once per architecture, horizon and number of students."""
-  checks.check_count("episodes", episodes)
-  trainer, key = devices.copy_to_all((trainer, teaching.as_key(key)), trainer.mesh)
+  programs.make_room()
+  episodes = checks.check_count("episodes", episodes)
+  trainer, key = devices.copy_to_all((trainer, checks.as_one_key(key)), trainer.mesh)
   if watching.is_on(trainer, key):
     return _train_in_chunks(trainer, key, episodes)
   return run(trainer, key, episodes=episodes)

@@ -72,15 +72,17 @@ class Unrolled(Settings):
       rewards.check_reward("reward", self.reward)
       if not self.reward.smooth:
         raise TypeError(f"reward must be rewards.distance() or loss(), which have gradients, but it is {self.reward!r}")
-    checks.check_between("decay", self.decay, 0.0, 1.0)
-    if self.segment is not None:
-      checks.check_count("segment", self.segment)
+    decay = checks.check_between("decay", self.decay, 0.0, 1.0)
+    segment = None if self.segment is None else checks.check_count("segment", self.segment)
+    students = checks.check_count("students", self.students)
     features = (features_.BLACK_BOX if black_box else features_.UNROLLED) if self.features is None else self.features
     weight_decay = 1e-4 if self.weight_decay is None and self.optimizer is None else self.weight_decay
     reset = self.reset
-    if reset is None and isinstance(self.students, int) and self.students > 0:
-      reset = 0.2 if round(0.2 * self.students) else 1 / self.students
-    settings = dataclasses.replace(self, reset=reset, output=output, features=features, weight_decay=weight_decay)
+    if reset is None:
+      reset = 0.2 if round(0.2 * students) else 1 / students
+    settings = dataclasses.replace(
+      self, reset=reset, output=output, features=features, weight_decay=weight_decay, decay=decay, segment=segment
+    )
     if self.evaluate_every is None and not black_box:  # The objective itself shows how well the policy teaches.
       settings = dataclasses.replace(settings, evaluate_every=0)
     return Settings.filled_in(settings, problem)

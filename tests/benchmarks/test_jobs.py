@@ -233,6 +233,7 @@ def test_sweeps_of_networks_share_a_picture(tmp_path):
 
 
 @pytest.mark.parametrize("name", names_of(selection.NetworkJob, quick="imt_mlp"))
+@pytest.mark.slow
 def test_all_ways_to_choose_examples_teach_the_same(name):
   (measured,) = measure(name)
   assert [against.kind for against in measured.against] == [selection.FORMED, selection.STEPS, selection.BEFORE]

@@ -69,6 +69,7 @@ def assert_taught(params, untaught, arrays, gain):
   assert distance(params, arrays, "target") < distance(untaught, arrays, "target") / gain
 
 
+@pytest.mark.slow
 def test_the_numpy_student(files):
   path = files("softmax")
   assert_taught(*learn("numpy", path), read(path)[0], gain=20)

@@ -9,6 +9,7 @@ import pytest
 
 from last_jax import tools
 from last_jax.tools import Curves, Level
+from last_jax.tools.pictures import draw_fixed_labels
 
 METHODS = {"SGD": ("sgd", ""), "IMT": ("imt", ""), "LAST (simplex)": ("greedy", "simplex")}
 
@@ -194,3 +195,35 @@ def test_training_draws_the_metrics_that_have_numbers(tmp_path, drawn):
   (axis,) = drawn[0].axes
   assert axis.get_title() == "loss"
   np.testing.assert_array_equal(axis.lines[0].get_ydata(), [3, 2, 1])
+
+
+ODD = ("$x^{2$", "a_b^c", "$\\frac{", "\\$5 & $6", "_hidden", os.fsdecode(b"caf\xe9"), "%", "{}", "a$b$c", "$", "$$")
+
+
+def shown(name):
+  """The text for a name: bytes that are not UTF-8 as escapes, all else as it is."""
+  return name.replace("\udce9", "\\udce9")
+
+
+def test_names_appear_as_they_are(tmp_path, drawn):
+  """Dollars begin no formula, an underscore hides nothing, and numbers along logarithmic axes stay formulas."""
+  base = some_curves(("distance",))[0]
+  curves = [base._replace(name=name, family="greedy", variant=place) for place, name in enumerate(ODD)]
+  for title in ("$_{ ".join(ODD), "$$"):
+    plot(tmp_path / "a.png", curves, title, x_log=True)
+    assert drawn[-1].get_suptitle().splitlines()[0] == shown(title)
+  (legend,) = drawn[-1].legends
+  assert [text.get_text() for text in legend.get_texts()] == [shown(name) for name in ODD]
+  assert not any(text.get_parse_math() for text in legend.get_texts())
+  ticks = [label for label in drawn[-1].axes[0].get_yticklabels() if label.get_text()]
+  assert any("mathdefault" in label.get_text() and label.get_parse_math() for label in ticks)
+
+
+def test_names_of_classes_appear_as_they_are(tmp_path, drawn):
+  values = np.eye(len(ODD))
+  draw_fixed_labels(tmp_path / "a.png", "$_{ ".join(ODD), values, values, values, ODD)
+  labels = drawn[-1].axes[0].get_xticklabels()
+  assert [label.get_text() for label in labels] == [shown(name) for name in ODD]
+  assert not any(label.get_parse_math() for label in labels)
+  tools.plot_training(tmp_path / "b.png", [1, 2], {"distance": [2.0, 1.0]}, title=ODD[2])
+  assert drawn[-1].get_suptitle() == ODD[2]

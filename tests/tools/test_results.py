@@ -22,6 +22,7 @@ def taught(teacher, students=None):
   return teach(key, learner, teacher, dataset.train, target=target, test=dataset.test, steps=20, record_every=2)
 
 
+@pytest.mark.slow
 def test_methods_by_name(tmp_path):
   results = {"SGD": taught(last.teachers.sgd(), 4), "IMT": taught(last.teachers.imt(), 4)}
   figure = last.plot(results, title="Half moons", path=tmp_path / "curves.png")

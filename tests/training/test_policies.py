@@ -252,6 +252,7 @@ class TestTeacher:
     again = teach(steps=6)
     np.testing.assert_array_equal(whole.lessons.label, again.lessons.label)
 
+  @pytest.mark.slow
   def test_many_policies_at_once(self):
     learner, pool, target = task()
     policies = [policy_of(learner, pool, target)]
@@ -345,6 +346,7 @@ class TestFiles:
     with pytest.raises(ValueError, match=rf"policy\.npz does not hold a Policy: .*{message}"):
       last.load_policy(path)
 
+  @pytest.mark.slow
   def test_a_policy_is_one_of_the_trees_that_files_hold(self, tmp_path):
     learner, pool, target = task()
     policy = policy_of(learner, pool, target)

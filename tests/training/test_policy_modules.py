@@ -201,6 +201,7 @@ def test_attention_sees_the_batch():
     assert (np.abs(one - other).max() > 1e-4) == depends
 
 
+@pytest.mark.slow
 def test_an_nnx_module_is_applied_as_nnx_does():
   learner, pool = images()
   problem, params = last.Problem(learner, pool), learner.init(KEY)
@@ -251,6 +252,7 @@ class TestFiles:
       assert jax.tree.structure(found) == jax.tree.structure(policy)
       jax.tree.map(np.testing.assert_array_equal, found, policy)
 
+  @pytest.mark.slow
   def test_without_the_right_module_it_is_refused(self, tmp_path):
     path = tmp_path / "policy.npz"
     last.save_policy(path, self.policy(Convolution(2)))

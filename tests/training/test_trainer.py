@@ -51,6 +51,7 @@ def advance(trainer, state, *pieces):
 
 
 @pytest.mark.parametrize(("method", "evaluate_every"), [("unroll", 0), ("reinforce", 3)])
+@pytest.mark.slow
 def test_with_progress_it_is_the_same(task, capsys, method, evaluate_every):
   trainer, calls = make(method, task, evaluate_every=evaluate_every), []
   policy, log = training.trainer.train(trainer, KEY, episodes=8)

@@ -57,6 +57,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "output", "omniscient", "batch", "segment"), CASES)
+@pytest.mark.slow
 def test_gradient_is_that_of_finite_differences(x64, kind, output, omniscient, batch, segment):
   learner, pool, target, init_fn = problem_of(kind)
   method = training.Unrolled(
