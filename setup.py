@@ -31,6 +31,7 @@ TEST = [
   "cvxpy>=1.5",
   "scikit-learn>=1.4",  # Half moons and logistic regressions are compared with its own.
   "pandas>=2.2",  # Examples from data frames, results as data frames.
+  "pyarrow>=16",  # Parquet files as data sets.
   "equinox>=0.11",  # Networks of other libraries, whose tangent kernels are tested.
   "dm-haiku>=0.0.13",
   "playwright>=1.40",  # Drives Debian's chromium, or any other on the PATH.
@@ -38,6 +39,8 @@ TEST = [
   "ruff>=0.6",
   "mypy>=1.10",
 ]
+
+DOCS = ["sphinx>=9.0", "myst-parser>=5.0", "furo>=2025.12"]  # sphinx-build -W -b html docs FOLDER
 
 setup(
   name="last_jax",
@@ -56,7 +59,7 @@ setup(
     "last_jax.tools": ["assets/*"],
   },
   install_requires=CORE,
-  extras_require={"test": TEST, "bench": BENCH},
+  extras_require={"test": TEST, "bench": BENCH, "docs": DOCS},
   entry_points={
     "console_scripts": [
       "last-distill=last_jax.launch.distill:run",

@@ -37,7 +37,8 @@ from benchmarks.harness import Job, Options
 from benchmarks.jobs import JOBS
 from benchmarks.records import Measurement
 from last_jax.tools import check_writable, write_json
-from launch.command import FAILED, INTERRUPTED, UsageError, make_console, run_command
+from launch.command import FAILED, UsageError, make_console, run_command
+from launch.stopping import INTERRUPTED
 
 
 def define_flags() -> flags.FlagValues:
