@@ -128,7 +128,7 @@ def teach_in_one_call(start, problem, teacher, **settings):
     **settings,
   )
   records = result.records._asdict()
-  rest = {name: records[name][..., 1:] for name in ("step", "distance", "objective")}
+  rest = {name: records[name][..., 1:] for name in ("step", "distance", "objective", "diverged")}
   return result.state, result.records._replace(**rest)
 
 

@@ -55,7 +55,8 @@ def check(apply_fn, params, x, roads=None):
   @jax.jit
   def everything(params, x, x2, u):
     first, second = (kernels.factored_gradients(apply_fn, params, batch) for batch in (x, x2))
-    norms = kernels.squared_gradient_norms(apply_fn, params, x, u)
+    outputs = jax.eval_shape(apply_fn, params, x)
+    norms = kernels.squared_gradient_norms(apply_fn, params, x, u.reshape(outputs.shape))
     return first.inner_products(), first.inner_products(second), first.own_inner_products(), norms
 
   own, mixed, blocks, norms = everything(params, x, x2, u)

@@ -61,6 +61,10 @@ def mnist(
   """
   digits = _check_digits(digits, least=2)
   check_count("seed", seed, least=0)
+  if num_features is not None:
+    num_features = check_count("num_features", num_features)
+    feature_scale = check_positive("feature_scale", feature_scale)
+    feature_seed = check_count("feature_seed", feature_seed, least=0, most=None)
   train, test = mnist_images(digits, folder=folder)
   if train_per_digit is not None:
     check_count("train_per_digit", train_per_digit)
@@ -76,7 +80,7 @@ def mnist(
     pixels = 2 * pixels - 1 if centred else pixels
     if num_features is None:
       return Pool(pixels[..., None], class_of[source.digits], classes=names)
-    features = random_features(pixels, num_features, feature_scale, feature_seed)
+    features = _project(pixels, num_features, feature_scale, feature_seed)
     return Pool(features, class_of[source.digits], classes=names)
 
   return Dataset(pool(train), pool(test))
@@ -117,6 +121,10 @@ def random_features(images: Any, num_features: int, scale: float = 1.0, seed: in
   pixels = _unit_pixels(images)
   if pixels.ndim < 2:
     raise ValueError(f"images must have shape [n, ...], but their shape is {pixels.shape}")
+  return _project(pixels, num_features, scale, seed)
+
+
+def _project(pixels: np.ndarray, num_features: int, scale: float, seed: int) -> np.ndarray:
   flat = pixels.reshape(len(pixels), -1)
   return flat @ (scale * np.random.default_rng(seed).standard_normal((flat.shape[1], num_features)))
 

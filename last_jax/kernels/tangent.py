@@ -56,12 +56,12 @@ def tangent_product(apply_fn: Apply, params: Params, x: Any, v: Array, x2: Any =
     apply_fn: see `tangent_kernel`; here examples may influence each other.
     params: a pytree of arrays.
     x: examples, [n, ...].
-    v: [n2, K].
+    v: [n2, K], or [n2, T, K]: the shape of the outputs.
     x2: examples, [n2, ...]; by default x.
     weights: see `tangent_kernel`.
 
   Returns:
-    [n, K], in float32 or wider.
+    The shape of the outputs for x, [n, K] or [n, T, K], in float32 or wider.
   """
   shape = arguments.check_call(apply_fn, params, x)
   arguments.check_weights(weights)
@@ -99,7 +99,7 @@ def squared_gradient_norms(
     apply_fn: see `tangent_kernel`.
     params: a pytree of arrays.
     x: examples, [n, ...].
-    cotangents: u, gradients of a loss in the outputs, [n, K].
+    cotangents: u, gradients of a loss in the outputs, [n, K], or [n, T, K] where the outputs have that shape.
     weights: see `tangent_kernel`.
     batch_size: how many examples to pass through the network at once; by default as many as need a few megabytes.
 
