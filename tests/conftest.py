@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import zlib
 
 # Programs that commands compile are cached for the processes that other tests start, apart from the user's own cache.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -30,27 +31,31 @@ hypothesis.settings.register_profile("last_jax", deadline=None, print_blob=True,
 hypothesis.settings.load_profile("last_jax")
 
 
-_ON_REQUEST = ("fuzz", "faults")  # Marks of tests that run only where `-m` names them.
+_ON_REQUEST = ("fuzz", "faults", "nightly")  # Marks of tests that run only where `-m` names them.
+_SHARE = 4  # The ordinary run has one in four of the middle cases of a test that is marked `sampled`.
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
   """Mark all cases of a parametrized test as slow, except the first and the last: the quick part has these.
 
-  Deselect what runs on request only.
+  Of a test that is marked `sampled`, mark most cases between them as nightly: which ones follows from their names, so
+  that no axis of a product of parameters is left out. Deselect what runs on request only.
   """
-  asked = re.findall(r"\w+", config.getoption("markexpr", "") or "")
-  idle = [mark for mark in _ON_REQUEST if mark not in asked]
-  left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in idle)]
-  if left_out:
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
   cases = collections.defaultdict(list)
   for item in items:
     cases[item.nodeid.partition("[")[0]].append(item)
   for several in cases.values():
     for item in several[1:-1]:
       item.add_marker(pytest.mark.slow)
+      if item.get_closest_marker("sampled") and zlib.crc32(item.nodeid.encode()) % _SHARE:
+        item.add_marker(pytest.mark.nightly)
+  asked = re.findall(r"\w+", config.getoption("markexpr", "") or "")
+  idle = [mark for mark in _ON_REQUEST if mark not in asked]
+  left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in idle)]
+  if left_out:
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not any(item.get_closest_marker(mark) for mark in idle)]
 
 
 @pytest.fixture

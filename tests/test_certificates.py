@@ -15,6 +15,8 @@ import last_jax as last
 from last_jax import free, linear, quadratic, synthesis, targets
 from tests import problems
 
+pytestmark = pytest.mark.sampled
+
 
 def momentum(rate):
   return last.learners.softmax(4, 3, learning_rate=rate, momentum=0.8, nesterov=True, weight_decay=1e-2)

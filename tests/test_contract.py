@@ -13,6 +13,8 @@ from tests import problems
 from tests.compilations import counted
 from tests.problems import task
 
+pytestmark = pytest.mark.sampled
+
 LEARNERS = {
   "least_squares": task("least_squares"),
   "logistic": task("logistic"),

@@ -13,6 +13,8 @@ import last_jax as last
 from last_jax import distances
 from last_jax.kernels import remainder
 
+pytestmark = pytest.mark.sampled
+
 KEY = jax.random.key(0)
 DTYPES = [jnp.bfloat16, jnp.float16]
 DRAW = np.random.default_rng(0)

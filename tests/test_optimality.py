@@ -14,6 +14,8 @@ import last_jax as last
 from last_jax import argmin, linear, targets
 from tests import problems
 
+pytestmark = pytest.mark.sampled
+
 SEEDS = st.integers(0, 2**32 - 1)
 CONVEX = [name for name in problems.CONSTRAINTS if name != "one_hot"]
 

@@ -14,6 +14,8 @@ import pytest
 import last_jax as last
 from tests import pieces
 
+pytestmark = pytest.mark.sampled
+
 ROOT = pathlib.Path(__file__).parents[1]
 QUICK = ("logistic/imt",)
 

@@ -12,6 +12,8 @@ import pytest
 import last_jax as last
 from tests import problems
 
+pytestmark = pytest.mark.sampled
+
 KEY = jax.random.key(0)
 STUDENTS = jax.random.split(KEY, 6)
 NONE = last.constraints.none()

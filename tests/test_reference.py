@@ -16,6 +16,8 @@ import pytest
 
 from tests.reference import curves
 
+pytestmark = pytest.mark.sampled
+
 FILE = pathlib.Path(curves.__file__).with_name("curves.npz")
 
 # "CASE" or "CASE/ARRAY" of results that a defect made wrong, and that are not compared -> the defect.

@@ -16,6 +16,8 @@ from last_jax.teachers.scores import Examples, score
 from tests import problems
 from tests.networks import CASES, draw, normal
 
+pytestmark = pytest.mark.sampled
+
 KEY = jax.random.key(0)
 
 # --- Squared norms of gradients and products with a direction.

@@ -13,6 +13,8 @@ import last_jax as last
 from tests import problems
 from tests.compilations import counted
 
+pytestmark = pytest.mark.sampled
+
 
 def best_over(start, columns, goal, shape, k):
   """The least ||start + columns y - goal||^2 over labels with at most k classes, from all sets of positive entries.

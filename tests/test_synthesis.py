@@ -17,6 +17,8 @@ import last_jax as last
 from last_jax import distances
 from tests import problems
 
+pytestmark = pytest.mark.sampled
+
 SEEDS = st.integers(0, 2**32 - 1)
 
 

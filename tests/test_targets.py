@@ -13,6 +13,8 @@ import pytest
 import last_jax as last
 from last_jax import linear, synthesis, targets
 
+pytestmark = pytest.mark.sampled
+
 KEY = jax.random.key(0)
 MOMENTA = {"plain": {}, "heavy ball": {"momentum": 0.7}, "nesterov": {"momentum": 0.7, "nesterov": True}}
 

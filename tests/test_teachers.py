@@ -13,6 +13,8 @@ from last_jax import distances, synthesis
 from tests import problems
 from tests.problems import answer_of, task
 
+pytestmark = pytest.mark.sampled
+
 KEY = jax.random.key(0)
 
 

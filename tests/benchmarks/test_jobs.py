@@ -19,6 +19,8 @@ from benchmarks.jobs import networks as network_jobs
 from benchmarks.records import Target
 from tests.benchmarks.measuring import QUICK, needs_compiler, needs_torch
 
+pytestmark = pytest.mark.sampled
+
 
 def names_of(kind, quick=None):
   """Return the names of some jobs. If one is given as quick, the others are marked as slow."""

@@ -24,6 +24,8 @@ from last_jax.reproduction import (
 from last_jax.tools.charts import Chart
 from tests.data.samples import mnist_arrays, write_mnist
 
+pytestmark = pytest.mark.sampled
+
 QUICK = Size("quick", 2)
 NONE = last.constraints.none()
 
