@@ -22,7 +22,7 @@ from last_jax import devices, tools
 from last_jax.io import read_json, remove_temporaries, replaced_together
 from last_jax.io.files import temporary_name
 
-from . import lock
+from . import help, lock
 from .command import user_errors
 from .flags import NEUTRAL_FLAGS
 
@@ -66,7 +66,7 @@ def make_config(
 
 
 def _flags(values: flags.FlagValues, settled: Mapping[str, Any]) -> dict[str, Any]:
-  return {name: value for name, value in values.flag_values_dict().items() if name not in ("help", "h")} | dict(settled)
+  return {name: value for name, value in values.flag_values_dict().items() if name not in help.FLAGS} | dict(settled)
 
 
 def check_writable(out: str | pathlib.Path) -> None:

@@ -12,13 +12,13 @@ import last_jax as last
 from last_jax import checks
 from last_jax.learners import Learner
 from last_jax.tools import Family, Variant, specs
+from last_jax.tools.catalogue import CONSTRAINTS, TEACHERS
 
 from .command import naming
 from .flags import Flags, several
 
 CHOOSING = ("greedy", "mixed", "planner")  # Teachers that choose labels from a set.
 PREDICTING = ("distillation", "self_training", "self_training_hard", "policy")  # They need a learner with predictions.
-TEACHERS = ("sgd", "imt", *CHOOSING, "label_smoothing", *PREDICTING)
 _LOOKS: dict[str, tuple[Family, str]] = {
   "sgd": ("sgd", ""),
   "imt": ("imt", ""),
@@ -43,20 +43,16 @@ class Method(NamedTuple):
 
 def define_flags(values: Flags) -> None:
   """Define the flags of teachers."""
+  values.group("Teachers", "--teacher=sgd,greedy --constraint=simplex,magnitude:0.5")
   values.several(
     "teacher", ["sgd", "imt", "greedy", "mixed"],
-    f"Teachers, one or more of {', '.join(TEACHERS)}. sgd: random examples, true labels. imt: the example of the pool "
-    "that helps most, true label. greedy: LAST, random examples, the label that helps most. mixed: both chosen. "
-    "planner: as greedy, several steps ahead. distillation: labels of a pretrained model, which here is the target "
-    "itself. policy: labels of a network that launch.train_teacher has trained (--policy).",
+    f"Teachers, one or more of {', '.join(TEACHERS)}; --list says what they do. The model of distillation is here "
+    "the target itself.",
   )  # fmt: skip
   values.several(
     "constraint", None,
-    "Sets of labels that greedy, mixed and planner choose from, one curve for each: none (any numbers), one_hot "
-    "(classes), simplex (soft labels), simplex:R (soft, within R of the truth), simplex:max_nonzero=K (soft, at most K "
-    "classes in a label), magnitude:R (within R of the truth), "
-    "magnitude:R:P (in the norm P: 1, 2 or inf), magnitude:R:P:prediction (of the student's prediction). Default: "
-    f"{','.join(CLASS_SETS)} for classes; {','.join(NUMBER_SETS)} for numbers.",
+    f"Sets of labels that greedy, mixed and planner choose from, one curve for each: {', '.join(CONSTRAINTS)}; --list "
+    f"says what they are. Default: {','.join(CLASS_SETS)} for classes; {','.join(NUMBER_SETS)} for numbers.",
   )  # fmt: skip
   values.text("policy", None, "policy: the folder of launch.train_teacher, or a file of last_jax.save_policy.")
   values.whole(

@@ -47,15 +47,15 @@ from last_jax.training import Trainer
 from last_jax.training.checkpoint import Checkpoints
 
 from . import command, flags, metrics, output, stopping
+from .console import Console, Forecast
 from .folder import Run, fingerprint
 from .methods import POLICY_FILE
-from .output import say
-from .training_setup import FILES, Setup, make_flags, prepare
+from .training_setup import FILES, TABLES, Setup, make_flags, prepare
 
 
 def main(arguments: Sequence[str]) -> int:
   """Run the command with arguments as in `sys.argv`; return the exit status."""
-  return command.run_command(_train_teacher, make_flags(), __doc__ or "", arguments)
+  return command.run_command(_train_teacher, make_flags(), __doc__ or "", arguments, TABLES)
 
 
 def run() -> int:
@@ -64,18 +64,18 @@ def run() -> int:
 
 
 def _train_teacher(values: flags.Flags) -> int:
-  mesh = flags.start_devices(values, cpu_devices=1)
-  console = command.make_console()
+  console = Console(quiet=bool(values.process_id))
+  mesh = flags.start_devices(values, console, cpu_devices=1)
   with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
-    with command.user_errors():
-      setup = prepare(values, mesh)
+    with console.doing("reading data") as task, command.user_errors():
+      setup = prepare(values, mesh, task.now)
     for note in setup.notes:
-      say(console, f"note: {note}")
+      console.say(f"note: {note}")
     with setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite) as held:
       return _train(held, setup, values, console)
 
 
-def _train(held: Run, setup: Setup, values: flags.Flags, console: Any) -> int:
+def _train(held: Run, setup: Setup, values: flags.Flags, console: Console) -> int:
   """Train to the end, or until Ctrl-C; return the exit status."""
   trainer, key = devices.copy_to_all((setup.trainer, setup.key), setup.trainer.mesh)
   state = jax.jit(Trainer.init)(trainer, key)
@@ -83,21 +83,22 @@ def _train(held: Run, setup: Setup, values: flags.Flags, console: Any) -> int:
   with command.user_errors():
     if values.resume and checkpoints.latest() is not None:
       state = checkpoints.restore(state)
-      say(console, f"resuming after episode {int(state.episode)}")
+      console.say(f"resuming after episode {int(state.episode)}")
     elif values.resume:
-      say(console, "there is no checkpoint yet: training starts at the beginning")
+      console.say("there is no checkpoint yet: training starts at the beginning")
     lines = metrics.read(setup.folder.path / metrics.METRICS_FILE, int(state.episode)) if devices.is_first() else []
   advance, saved, last_save = Timed(Trainer.advance), int(state.episode), time.perf_counter()
   path = setup.folder.path / metrics.METRICS_FILE if devices.is_first() else pathlib.Path(os.devnull)
   try:
     with (
-      output.make_progress(console) as progress,
+      console.doing("compiling", total=values.episodes) as task,
       open(path, "a", encoding="utf-8") as file,
       stopping.together(),
     ):
-      bar = progress.add_task("compiling", total=values.episodes, completed=int(state.episode))
       if not console.is_terminal:
-        say(console, "compiling")
+        console.say("compiling")
+      forecast = Forecast(1)
+      forecast.begin(saved / values.episodes)
       while (done := int(state.episode)) < values.episodes:
         episodes = min(values.report_every - done % values.report_every, values.episodes - done)
         before = advance.run_seconds
@@ -107,9 +108,10 @@ def _train(held: Run, setup: Setup, values: flags.Flags, console: Any) -> int:
         with naming_file(path):
           file.write(json.dumps(line) + "\n")
           file.flush()
-        progress.update(bar, completed=done + episodes, description=metrics.describe(line))
+        left = forecast.left((done + episodes) / values.episodes, advance.compile_seconds)
+        task.update(done + episodes, metrics.describe(line), left)
         if not console.is_terminal and (done + episodes) % (10 * values.report_every) < episodes:
-          say(console, f"episode {line['episode']} of {values.episodes}: {metrics.describe(line)}")
+          console.say(f"episode {line['episode']} of {values.episodes}: {metrics.describe(line)}")
         save, stopped = stopping.agree(time.perf_counter() - last_save >= values.checkpoint_seconds)
         if save:
           held.check()
@@ -124,7 +126,7 @@ def _train(held: Run, setup: Setup, values: flags.Flags, console: Any) -> int:
     # Several have saved together, or each may be elsewhere.
     if jax.process_count() == 1 and int(state.episode) != saved:
       _save_in_spite(checkpoints, state, console)
-    say(console, f"stopped after episode {int(state.episode)}: --resume continues from the last checkpoint")
+    console.say(f"stopped after episode {int(state.episode)}: --resume continues from the last checkpoint")
     return stopping.status_of(error)
   finally:
     checkpoints.close()
@@ -132,12 +134,12 @@ def _train(held: Run, setup: Setup, values: flags.Flags, console: Any) -> int:
   return _finish(held, setup, state, best, lines, advance, console) if devices.is_first() else 0
 
 
-def _save_in_spite(checkpoints: Checkpoints, state: training.TrainingState, console: Any) -> None:
+def _save_in_spite(checkpoints: Checkpoints, state: training.TrainingState, console: Console) -> None:
   """Save after Ctrl-C, which may have come while a checkpoint was written: the one before it then stays."""
   try:
     checkpoints.save(state)
   except Exception as error:
-    say(console, f"note: the last checkpoint could not be written: {error}")
+    console.say(f"note: the last checkpoint could not be written: {error}")
 
 
 def _finish(
@@ -147,7 +149,7 @@ def _finish(
   best: Any,
   lines: list[dict[str, Any]],
   advance: Timed,
-  console: Any,
+  console: Console,
 ) -> int:
   """Write the teacher and the files about its training, say where, and then draw; return the exit status."""
   out = setup.folder.path
@@ -166,16 +168,17 @@ def _finish(
   with held.publish(summary) as folder:
     last.save_policy(folder / POLICY_FILE, best)
   if skipped:
-    say(console, f"note: {skipped} episodes had no finite gradient and changed nothing: try a smaller --learning_rate")
+    console.say(f"note: {skipped} episodes had no finite gradient and changed nothing: try a smaller --learning_rate")
   timing = f"{advance.run_seconds:.1f} s, after {advance.compile_seconds:.1f} s of compiling"
-  say(console, f"{int(state.episode)} episodes; {timing}")
+  console.say(f"{int(state.episode)} episodes; {timing}")
 
   def draw(path: pathlib.Path) -> None:
     tools.plot_training(path, [line["episode"] for line in lines], curves, title=setup.title)
 
-  status = output.draw_all({out / "training.png": draw})
+  with console.doing("drawing"):
+    status = output.draw_all({out / "training.png": draw})
   output.say_written(console, [out / name for name in FILES])
-  say(console, f"try it: {shlex.join(setup.try_command)}")
+  console.say(f"try it: {shlex.join(setup.try_command)}")
   return status
 
 

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 import last_jax as last
 from last_jax import checks, training
-from last_jax.tools import specs
+from last_jax.tools import catalogue, specs
 from last_jax.training import Trainer
 
 from . import command, flags, problem
@@ -23,6 +23,10 @@ from .folder import Folder, check_writable, make_config, repeat_command
 from .methods import POLICY_FILE
 from .metrics import METRICS_FILE
 
+TABLES = {
+  "Learners": catalogue.LEARNERS,
+  "Data sets": catalogue.DATASETS | catalogue.SKLEARN_SETS | catalogue.FILES,
+}
 FILES = (POLICY_FILE, METRICS_FILE, "training.png", "summary.json", "config.json")
 METHODS: dict[str, type[training.Settings]] = {
   "unroll": training.Unrolled, "reinforce": training.Reinforce, "evolution": training.Evolution
@@ -48,6 +52,7 @@ _OBJECTS: dict[str, tuple[Callable[[str], Any], str]] = {
 def make_flags() -> flags.Flags:
   """Return the flags of this command."""
   values = flags.Flags()
+  values.group("How the teacher is trained", "--method=reinforce --view=black_box")
   values.choice(
     "method", "unroll", list(METHODS),
     "unroll: by gradients through the students' steps. reinforce: by policy gradient, choosing among --actions. "
@@ -60,6 +65,7 @@ def make_flags() -> flags.Flags:
   )  # fmt: skip
   rate = "Default: 5e-4 for MNIST, as launch.teach for others."
   problem.define_flags(values, dataset="mnist", learner="softmax", bias=False, learning_rate=rate)
+  values.group("Teacher and training", "--episodes=2000 --output=residue:0.5 --teacher_hidden=32")
   values.real(
     "start_near", 0.05,
     "Students start at the target plus N(0, this^2); with 0 or less, at the learner's own random parameters.",
@@ -117,8 +123,8 @@ class Setup(NamedTuple):
   notes: list[str]
 
 
-def prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
-  """Check the flags and prepare everything up to the first episode. Errors name the flag."""
+def prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None]) -> Setup:
+  """Check the flags and prepare all up to the first episode; `now` is told what is done. Errors name the flag."""
   checks.check_not_negative("--checkpoint_seconds", values.checkpoint_seconds)
   given = problem.read(values, LEARNING_RATES)
   dataset, learner = given.dataset, given.learner
@@ -137,6 +143,7 @@ def prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
     raise ValueError(f"--out={values.out} must be a path in UTF-8: the library that writes checkpoints takes no other")
   check_writable(values.out)  # Before the target is fitted, which can take long.
   target_key, training_key = jax.random.split(jax.random.key(values.seed))
+  now("finding w*")
   target, _, notes = problem.find_target(values, given, target_key)
   used = _flags_of(kind)
   with command.user_errors(used):
