@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 QUIET_SECONDS = 10.0  # Between two lines, where the output is no terminal.
+_LONGER = 0.2  # Share of its time that a part takes yet, if it has taken longer than expected.
 _NOTICED = 0.5  # Where the output is no terminal, the longest time by which a line may come late.
 
 
@@ -199,7 +200,7 @@ class Forecast:
       rest = (taken - compiling) * (1 - share) / (share - self._first)
       known.append(taken + rest)
     elif known:
-      rest = max(0.0, sum(known) / len(known) - taken)
+      rest = max(sum(known) / len(known) - taken, _LONGER * taken)
     else:
       return None
     to_come = self._parts - len(self._taken) - 1

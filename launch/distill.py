@@ -144,6 +144,9 @@ def _distill(values: flags.Flags) -> int:
 def _prepare(values: flags.Flags, now: Callable[[str], None]) -> Setup:
   """Check the flags and prepare everything up to the labels; `now` is told what is done. Errors name the flag."""
   checks.check_not_negative("--checkpoint_seconds", values.checkpoint_seconds)
+  folder = Folder(pathlib.Path(values.out), FILES, "state")
+  problem.check_names(values)
+  folder.check_flags("launch.distill", values, ("learner", "learning_rate", *_LOOP))
   given = problem.read(values)
   learner, pool = given.learner, given.dataset.train
   with command.naming("constraint", values.constraint):
@@ -155,7 +158,6 @@ def _prepare(values: flags.Flags, now: Callable[[str], None]) -> Setup:
   idle += ["validation_batch"] * (loop and toward_target) + ["start_near"] * (not toward_target)
   settled = {"learning_rate": given.learning_rate, "learner": given.learner_name} | search | dict.fromkeys(idle)
   config = make_config("launch.distill", values, settled, {"dataset": given.digest})
-  folder = Folder(pathlib.Path(values.out), FILES, "state")
   folder.check(config, resume=values.resume, overwrite=values.overwrite)
 
   target_key, key, test_key = jax.random.split(jax.random.key(values.seed), 3)

@@ -28,6 +28,7 @@ from .command import naming
 from .flags import Flags, several
 
 TABLES = (".csv", ".parquet")
+FILE_ENDINGS = (".npz", *TABLES)
 # Rates at which methods separate within the default number of steps. The help of the flag has the paper's.
 LEARNING_RATES = {"half_moons": 0.3, "gaussian": 0.03, "regression": 0.003, "mnist": 1e-3}
 FILE_LEARNING_RATE = 0.01
@@ -144,6 +145,7 @@ def read(
     numbers: of the flags in `SWEPT`, where they are lists: one of `settings_of`.
     dataset: the data, if it was read before.
   """
+  check_names(values)
   numbers = numbers or settings_of(values)[0]
   dataset = _load(values) if dataset is None else dataset
   rate = numbers["learning_rate"]
@@ -197,6 +199,20 @@ def check_mnist_folder(folder: str | None) -> None:
     raise FileNotFoundError(f"--mnist_folder={folder}: there is no such folder")
 
 
+def check_names(values: Flags) -> None:
+  """Raise where a data set or a learner has a name that does not exist. Nothing is read."""
+  name = values.dataset
+  if not name.endswith(FILE_ENDINGS) and name not in DATASETS and name not in SKLEARN_SETS:
+    known = ", ".join((*DATASETS, *SKLEARN_SETS))
+    raise ValueError(
+      f"--dataset={name} is not known: use one of {known}, or a file, FILE.npz, FILE.csv or FILE.parquet"
+      f"{checks.suggest(name, (*DATASETS, *SKLEARN_SETS))}"
+    )
+  if values.learner and ":" not in values.learner:
+    with naming("learner", values.learner):
+      specs.check_learner(values.learner)
+
+
 def _load(values: Flags) -> last.Dataset:
   name = values.dataset
   if name == "mnist":
@@ -215,12 +231,6 @@ def _load(values: Flags) -> last.Dataset:
     return getattr(last.data, name)(values.seed)
   if name in SKLEARN_SETS:
     return _prepare(values, _load_from_sklearn(name))
-  if not name.endswith((".npz", *TABLES)):
-    known = ", ".join((*DATASETS, *SKLEARN_SETS))
-    raise ValueError(
-      f"--dataset={name} is not known: use one of {known}, or a file, FILE.npz, FILE.csv or FILE.parquet"
-      f"{checks.suggest(name, (*DATASETS, *SKLEARN_SETS))}"
-    )
   if not pathlib.Path(name).exists():
     beside = [str(each) for each in pathlib.Path(name).parent.glob(f"*{pathlib.Path(name).suffix}")]
     raise FileNotFoundError(f"--dataset={name}: there is no such file{checks.suggest(name, beside)}")

@@ -88,14 +88,19 @@ def run(values: Flags, mesh: Mesh | None, console: Console) -> int:
 def _prepare(values: Flags, now: Callable[[str], None]) -> Sweep:
   """Check the flags and prepare everything up to the first step; `now` is told what is done. Errors name the flag."""
   problem.check_starts(values)
+  problem.check_names(values)
+  methods.check_names(values)
+  folder = Folder(pathlib.Path(values.out), (*FILES, "curves.png", "time.png"), "settings")  # Those of other runs too.
+  folder.check_flags("launch.teach", values, methods.CHOSEN, methods.ADDED)
   numbers = problem.settings_of(values)
   differing = [name for name in problem.SWEPT if len(several(values[name].value)) > 1]
   if values.lessons and "batch_size" in differing:
     raise ValueError("--lessons needs one --batch_size: lessons of all settings are in one array")
   first = problem.read(values, numbers=numbers[0])
-  methods.build(values, first.learner, None)  # Raises before targets are fitted, which can take long.
+  choice = methods.choose(values, first.learner, first.dataset)
+  methods.build(values, choice, first.learner, None)  # Raises before targets are fitted, which can take long.
   givens = [first, *(problem.read(values, numbers=each, dataset=first.dataset) for each in numbers[1:])]
-  idle = [*problem.find_idle(values, first), *methods.find_idle(values)]
+  idle = [*problem.find_idle(values, first), *choice.find_idle()]
   idle += ["init_scale"] * (first.dataset.init is not None or values.start_near is not None)
   idle += ["start_near"] * (first.dataset.init is not None)
   record_every = values.record_every or max(1, values.steps // 100)
@@ -104,10 +109,9 @@ def _prepare(values: Flags, now: Callable[[str], None]) -> Sweep:
     "learning_rate": rates if len(rates) > 1 else rates[0],
     "learner": first.learner_name,
     "record_every": record_every,
-    "constraint": values.constraint or methods.default_constraints(first.learner),
-  }
-  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), methods.hash_data(values, first.digest))
-  folder = Folder(pathlib.Path(values.out), (*FILES, "curves.png", "time.png"), "settings")  # Those of other runs too.
+  } | choice.settled
+  data = methods.hash_data(values, choice, first.digest)
+  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), data)
   folder.check(config, resume=values.resume, overwrite=values.overwrite)
 
   now("finding every w*, and checking every method")
@@ -128,7 +132,8 @@ def _prepare(values: Flags, now: Callable[[str], None]) -> Sweep:
     )
     size = each["batch_size"]
     plan = teaching.make_plan(teachable, values.steps, size, record_every, None, None, values.lessons)
-    built = methods.build(values, given.learner, target)
+    toward = methods.find_toward(choice, given.learner, given.dataset.train, target, values.seed)
+    built = methods.build(values, choice, given.learner, target, toward)
     for key, method in built.items():
       structure = key, size, jax.tree.structure(given.learner)
       if structure not in checked:
@@ -146,6 +151,7 @@ def _prepare(values: Flags, now: Callable[[str], None]) -> Sweep:
     folder=folder,
     config=config,
     notes=list(dict.fromkeys(note for found in targets.values() for note in found[2]))
+    + choice.notes(values)
     + problem.note_idle(values, idle),
   )
 

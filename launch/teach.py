@@ -163,10 +163,15 @@ def _teach(values: flags.Flags) -> int:
 def _prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None]) -> Setup:
   """Check the flags and prepare everything up to the first step; `now` is told what is done. Errors name the flag."""
   problem.check_starts(values)
+  problem.check_names(values)
+  methods.check_names(values)
+  folder = Folder(pathlib.Path(values.out), (*FILES, "sweep.png"), "state")  # Also of a sweep that was there before.
+  folder.check_flags("launch.teach", values, methods.CHOSEN, methods.ADDED)
   given = problem.read(values)
   dataset, learner = given.dataset, given.learner
-  methods.build(values, learner, None)  # Raises before the target is fitted, which can take long.
-  idle = [*problem.find_idle(values, given), *methods.find_idle(values)]
+  choice = methods.choose(values, learner, dataset)
+  methods.build(values, choice, learner, None)  # Raises before the target is fitted, which can take long.
+  idle = [*problem.find_idle(values, given), *choice.find_idle()]
   idle += ["init_scale"] * (dataset.init is not None or values.start_near is not None)
   idle += ["start_near"] * (dataset.init is not None)
   idle += ["examples"] * (not values.lessons)
@@ -176,10 +181,9 @@ def _prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None])
     "learner": given.learner_name,
     "record_every": record_every,
     "examples": values.examples or None,  # As in runs of before this flag.
-    "constraint": values.constraint or methods.default_constraints(learner),
-  }
-  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), methods.hash_data(values, given.digest))
-  folder = Folder(pathlib.Path(values.out), (*FILES, "sweep.png"), "state")  # Also of a sweep that was there before.
+  } | choice.settled
+  data = methods.hash_data(values, choice, given.digest)
+  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), data)
   folder.check(config, resume=values.resume, overwrite=values.overwrite)
 
   # One root key: the students' randomness does not depend on how the target is found.
@@ -189,7 +193,8 @@ def _prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None])
   teachable = last.Problem(learner, dataset.train, target=target, test=dataset.test, tolerance=values.tolerance)
   params = problem.start(values, given, target, start_key)
   now("checking every method")
-  built = methods.build(values, learner, target)
+  toward = methods.find_toward(choice, learner, dataset.train, target, values.seed)
+  built = methods.build(values, choice, learner, target, toward)
   certificates = {name: methods.check(name, method, teachable, values.batch_size) for name, method in built.items()}
   students = f"{values.students} student{'s' * (values.students != 1)}"
   return Setup(
@@ -210,7 +215,7 @@ def _prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None])
     folder=folder,
     config=config,
     about_lessons={"examples": values.examples, "target": target if values.examples else None} | given.words(values),
-    notes=notes + problem.note_idle(values, idle),
+    notes=notes + choice.notes(values) + problem.note_idle(values, idle),
   )
 
 

@@ -126,6 +126,10 @@ class Setup(NamedTuple):
 def prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None]) -> Setup:
   """Check the flags and prepare all up to the first episode; `now` is told what is done. Errors name the flag."""
   checks.check_not_negative("--checkpoint_seconds", values.checkpoint_seconds)
+  folder = Folder(pathlib.Path(values.out), FILES, "checkpoints", may_grow=("episodes",), growing=(METRICS_FILE,))
+  settings = {flag for method in METHODS.values() for flag in _flags_of(method).values()}
+  problem.check_names(values)
+  folder.check_flags("launch.train_teacher", values, settings | {"learner", "learning_rate", "keep_best"})
   given = problem.read(values, LEARNING_RATES)
   dataset, learner = given.dataset, given.learner
   if values.validation == "test" and dataset.test is None:
@@ -138,7 +142,6 @@ def prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None]) 
     settled["actions"] = "binary_augmented" if learner.num_outputs(dataset.train.x) == 2 else "mixtures"
   kind, evaluate_every = METHODS[values.method], values.report_every if settled["keep_best"] else 0
   method = kind(**_read_settings(kind, values.flag_values_dict() | settled), evaluate_every=evaluate_every)
-  folder = Folder(pathlib.Path(values.out), FILES, "checkpoints", may_grow=("episodes",), growing=(METRICS_FILE,))
   if not _is_utf8(os.path.abspath(values.out)):
     raise ValueError(f"--out={values.out} must be a path in UTF-8: the library that writes checkpoints takes no other")
   check_writable(values.out)  # Before the target is fitted, which can take long.
@@ -157,8 +160,11 @@ def prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None]) 
       mesh=mesh,
     )
   settled |= {flag: getattr(trainer.method, name) for name, flag in used.items() if name not in _OBJECTS}
-  others = {flag for other in METHODS.values() for flag in _flags_of(other).values()} - set(used.values())
-  idle = [*problem.find_idle(values, given), *sorted(others), *(["validation"] if omniscient else [])]
+  idle = [
+    *problem.find_idle(values, given),
+    *sorted(settings - set(used.values())),
+    *(["validation"] if omniscient else []),
+  ]
   settled |= dict.fromkeys(idle)
   config = make_config("launch.train_teacher", values, settled, {"dataset": given.digest})
   folder.check(config, resume=values.resume, overwrite=values.overwrite)

@@ -55,6 +55,15 @@ def _count_classes(pool: Pool) -> int:
   return 1 + int(np.max(pool.y)) if pool.classes is None else len(pool.classes)
 
 
+def check_learner(name: str) -> None:
+  """Raise unless there is a learner of this name."""
+  if name not in LEARNERS:
+    raise ValueError(
+      f"it is not known: use one of {', '.join(LEARNERS)}, or a function of yours, module:function"
+      f"{checks.suggest(name, LEARNERS)}"
+    )
+
+
 def learner(
   name: str, dataset: Dataset, *, hidden: Sequence[int] = (32,), activation: str = "relu", **settings: Any
 ) -> Learner:
@@ -68,11 +77,7 @@ def learner(
     **settings: learning_rate, weight_decay, bias, momentum, nesterov.
   """
   x, y = dataset.train.x, dataset.train.y
-  if name not in LEARNERS:
-    raise ValueError(
-      f"it is not known: use one of {', '.join(LEARNERS)}, or a function of yours, module:function"
-      f"{checks.suggest(name, LEARNERS)}"
-    )
+  check_learner(name)
   if x.ndim != 2:
     raise ValueError(
       f"it takes examples of one dimension, but those of the data have shape {list(x.shape[1:])}: flatten them, or "
