@@ -4,20 +4,22 @@
       Seconds: logistic regression on half moons, taught by SGD (random examples, true labels), IMT (chosen examples),
       LAST (chosen labels: --teacher=greedy) and mixed teaching (both), with labels from each of three sets.
 
+  python -m launch.teach --list
+      The names of learners, teachers, sets of labels and data sets, with a line each.
+
+  python -m launch.teach --dataset=plants.csv --label=species --learner=my_module:make_network --lessons
+      Your own table and your own network, with SGD and label smoothing beside LAST, and the curriculum in lessons.npz.
+      my_module.py is in this folder; make_network(num_features, num_outputs, learning_rate) returns a learner, as
+      last_jax.learners.from_flax makes them. A part of the table is held out for testing, columns are standardized.
+
+  python -m launch.teach --dataset=mine.npz --learner=softmax --teacher=greedy --constraint=simplex
+      Your own arrays: mine.npz holds x and y, and may hold x_test, y_test, classes, target and init.
+
   python -m launch.teach --teacher=sgd,greedy --constraint=magnitude:0.5,magnitude:2,none --dataset=regression
       How far labels may lie from the truth, and what that gains.
 
   python -m launch.teach --dataset=mnist --digits=1,2,3 --learner=mlp --hidden=32 --batch_size=4 --students=5
       A network on three digits of MNIST (a subset comes with the package).
-
-  python -m launch.teach --dataset=mine.npz --learner=my_module:make_learner --learning_rate=0.01 --lessons
-      Your own data and model, and the curriculum in lessons.npz. mine.npz holds x and y, and may hold x_test, y_test,
-      classes, target and init. make_learner is called with those of num_features, num_outputs, learning_rate and
-      weight_decay that it takes as keywords, and returns a learner, as last_jax.learners.from_apply makes them.
-
-  python -m launch.teach --dataset=plants.csv --label=species --columns=length,width
-      A table with a row for each example, in a csv or parquet file. A part of it is held out for testing, and columns
-      are standardized. So are the sets that come with scikit-learn: --dataset=iris.
 
   python -m launch.teach --teacher=sgd,imt,policy --policy=runs/train_teacher --dataset=mnist --learner=softmax \\
       --nobias --learning_rate=5e-4 --start_near=0.05
