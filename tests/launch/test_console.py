@@ -106,8 +106,6 @@ class TestWithoutTerminal:
     assert re.search(r"^\.\.\. \[1/2\] SGD: compiling for \d+ s$", text, re.MULTILINE)
     both = r"^\.\.\. \[2/2\] LAST \(simplex\): compiling for \d+ s, 50 % done, about .* left$"
     assert re.search(both, text, re.MULTILINE)
-      r"^\.\.\. \[2/2\] LAST \(simplex\): compiling for \d+ s, 50 % done, about .* left$", text, re.MULTILINE
-    )
 
 
 class TestInATerminal:
