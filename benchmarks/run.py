@@ -28,53 +28,57 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from absl import flags
-
 import last_jax as last
 from benchmarks import baselines, machine, plots, tables
 from benchmarks.equality import ResultsDiffer
 from benchmarks.harness import Job, Options
 from benchmarks.jobs import JOBS
 from benchmarks.records import Measurement
+from last_jax.checks import suggest
 from last_jax.tools import check_writable, write_json
-from launch.command import FAILED, UsageError, make_console, run_command
+from launch.command import FAILED, UsageError, run_command
+from launch.console import Console
+from launch.flags import Flags
 from launch.stopping import INTERRUPTED
 
 
-def define_flags() -> flags.FlagValues:
+def define_flags() -> Flags:
   """Return the command's flags."""
-  values = flags.FlagValues()
-
-  def define(kind: Any, name: str, default: Any, explanation: str, **settings: Any) -> None:
-    kind(name, default, help=explanation, flag_values=values, **settings)
-
-  whole, text = flags.DEFINE_integer, flags.DEFINE_string
-  known = "; ".join(f"{job.name}: {job.description}" for job in JOBS.values())
-  define(flags.DEFINE_list, "suite", list(JOBS), f"Jobs to run, separated by commas. {known}.")
-  define(text, "out", os.path.join("runs", "benchmarks"), "Folder for benchmarks.json and the plots.")
-  define(text, "json", None, "Another file for the content of benchmarks.json.")
-  define(whole, "repetitions", 7, "Number of timed calls of each side, in turns.", lower_bound=1)
-  define(whole, "seed", 0, "Of the cases and of the examples proposed.", lower_bound=0, upper_bound=2**31 - 1)
-  threads = "Number of threads of PyTorch. Unless given, its default and one are tried; the faster counts."
-  define(whole, "torch_threads", None, threads, lower_bound=1)
-  devices = "Number of devices that JAX divides a CPU into; students are split over them. One per core unless given."
-  define(whole, "devices", None, devices, lower_bound=1)
-  other = "Python interpreter of an environment with neural_tangents, to which `tangent_kernel` is then compared."
-  define(text, "neural_tangents", None, other)
-  define(flags.DEFINE_boolean, "tiny", False, "Cases so small that times mean nothing.")
+  values = Flags()
+  values.group("What is timed, and how often", "--suite=greedy,imt --repetitions=21")
+  values.several("suite", ["all"], "Jobs to run, separated by commas: --list says what they are.")
+  values.whole("repetitions", 7, "Number of timed calls of each side, in turns.")
+  values.whole("seed", 0, "Of the cases and of the examples proposed.", least=0, most=2**31 - 1)
+  values.switch("tiny", False, "Cases so small that times mean nothing.")
+  values.group("Threads and other environments", "--devices=2 --torch_threads=1")
+  values.whole(
+    "torch_threads", None,
+    "Number of threads of PyTorch. Unless given, its default and one are tried; the faster counts.",
+  )  # fmt: skip
+  values.whole(
+    "devices", None,
+    "Number of devices that JAX divides a CPU into; students are split over them. One per core unless given.",
+  )  # fmt: skip
+  values.text(
+    "neural_tangents", None,
+    "Python interpreter of an environment with neural_tangents, to which `tangent_kernel` is then compared.",
+  )  # fmt: skip
+  values.group("Files", "--json=before.json")
+  values.text("out", os.path.join("runs", "benchmarks"), "Folder for benchmarks.json and the plots.")
+  values.text("json", None, "Another file for the content of benchmarks.json.")
   return values
 
 
-def main(values: flags.FlagValues) -> int:
+def main(values: Flags) -> int:
   """Run the jobs and return the exit status."""
   chosen = choose_jobs(values.suite)
   folder, files = _prepare_files(values.out, values.json)
   if values.tiny:
     machine.compile_quickly()
   last.devices.prepare(devices=values.devices or (None if last.devices.has_started() else last.devices.num_cores()))
-  console = make_console()
+  console = Console()
   for why in baselines.missing():
-    console.print(why, markup=False, soft_wrap=True)
+    console.say(why)
   facts = machine.facts()
   options = Options(values.seed, values.repetitions, values.torch_threads, values.tiny)
   options = dataclasses.replace(options, neural_tangents=values.neural_tangents)
@@ -95,13 +99,13 @@ def main(values: flags.FlagValues) -> int:
   done = run_jobs(chosen, options, console, save)
   _show(done, facts, values.tiny, console)
   if not done.measured and not done.failed:
-    console.print("stopped before any job was finished: nothing was written")
+    console.say("stopped before any job was finished: nothing was written")
     return INTERRUPTED
   save(done)
   written = [*files, *plots.write_plots(folder, done.measured)]
   if done.interrupted:
-    console.print("stopped: the finished jobs are saved")
-  console.print("wrote " + ", ".join(map(str, written)), markup=False, soft_wrap=True)
+    console.say("stopped: the finished jobs are saved")
+  console.say("wrote " + ", ".join(map(str, written)))
   return INTERRUPTED if done.interrupted else FAILED if done.failed else 0
 
 
@@ -112,10 +116,13 @@ def choose_jobs(names: Iterable[str]) -> list[Job]:
     UsageError: an unknown name, or none.
   """
   wanted = list(dict.fromkeys(name.strip() for name in names))
+  wanted = list(JOBS) if wanted == ["all"] else wanted
   unknown = [name for name in wanted if name not in JOBS]
   if unknown or not wanted:
     named = ", ".join(map(repr, unknown)) or "none"
-    raise UsageError(f"--suite names {named}, but the jobs are {', '.join(JOBS)}")
+    raise UsageError(
+      f"--suite names {named}, but the jobs are {', '.join(JOBS)}{suggest(unknown and unknown[0], JOBS)}"
+    )
   return [JOBS[name] for name in wanted]
 
 
@@ -141,7 +148,7 @@ class Done(NamedTuple):
   interrupted: bool
 
 
-def run_jobs(jobs: Sequence[Job], options: Options, console: Any, save: Callable[[Done], None]) -> Done:
+def run_jobs(jobs: Sequence[Job], options: Options, console: Console, save: Callable[[Done], None]) -> Done:
   """Run one job after the other. A job that fails does not stop the others; Ctrl-C does.
 
   Args:
@@ -156,7 +163,7 @@ def run_jobs(jobs: Sequence[Job], options: Options, console: Any, save: Callable
     for place, job in enumerate(jobs, 1):
       name, begin = f"{place}/{len(jobs)} {job.name}", time.monotonic()
       try:
-        with console.status(name):
+        with console.doing(name):
           measured += job.measure(options)
       except ResultsDiffer as error:
         failed[job.name] = str(error)
@@ -165,22 +172,23 @@ def run_jobs(jobs: Sequence[Job], options: Options, console: Any, save: Callable
         failed[job.name] = f"{type(error).__name__}: {error}"
         traceback.print_exc()
       save(Done(measured, failed, interrupted=place < len(jobs)))
-      console.print(f"{name}: {time.monotonic() - begin:.0f} s", markup=False)
+      console.say(f"{name}: {time.monotonic() - begin:.0f} s")
   except KeyboardInterrupt:
     return Done(measured, failed, interrupted=True)
   return Done(measured, failed, interrupted=False)
 
 
-def _show(done: Done, facts: dict[str, Any], tiny: bool, console: Any) -> None:
+def _show(done: Done, facts: dict[str, Any], tiny: bool, console: Console) -> None:
   if done.measured:
     console.print(tables.make_table(done.measured))
   if tiny:
-    console.print("The cases were tiny: these times mean nothing.")
+    console.say("The cases were tiny: these times mean nothing.")
   elif facts["load_per_core"] is not None and facts["load_per_core"] > 0.5:
-    console.print(
+    console.say(
       f"Others were using this machine (load per core {facts['load_per_core']:.1f}): do not trust the ratios."
     )
 
 
 if __name__ == "__main__":
-  sys.exit(run_command(main, define_flags(), __doc__ or "", sys.argv))
+  jobs = {"Jobs": {job.name: job.description for job in JOBS.values()}}
+  sys.exit(run_command(main, define_flags(), __doc__ or "", sys.argv, jobs))

@@ -4,6 +4,7 @@ Those of numbers return what is to be used: a float for an integer, in a dtype t
 """
 
 import contextlib
+import difflib
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -138,8 +139,17 @@ def check_array(name: str, value: Any) -> Any:
 def check_name(name: str, value: Any, allowed: Iterable[str]) -> str:
   """Return `value`, or raise unless it is one of `allowed`."""
   if not isinstance(value, str) or value not in allowed:
-    raise ValueError(f"{name}={show(value)} is not known: use one of {', '.join(repr(a) for a in sorted(allowed))}")
+    allowed = sorted(allowed)
+    raise ValueError(
+      f"{name}={show(value)} is not known: use one of {', '.join(map(repr, allowed))}{suggest(value, allowed)}"
+    )
   return value
+
+
+def suggest(value: Any, allowed: Iterable[str]) -> str:
+  """Return a question after the name that was meant, for the end of a message; nothing where none is near."""
+  near = difflib.get_close_matches(value, list(allowed), 1) if isinstance(value, str) else []
+  return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def check_finite(name: str, tree: Any) -> None:

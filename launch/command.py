@@ -3,9 +3,7 @@
 import contextlib
 import os
 import re
-import shutil
 import sys
-import textwrap
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +12,9 @@ from typing import Any
 import jax
 from absl import flags
 
-from last_jax import devices, partners
+from last_jax import partners
 
-from . import stopping
+from . import help, stopping
 
 FAILED, USAGE_ERROR, DIVERGED = 1, 2, 3
 _REASON_SECONDS = 2  # For `partners` to say which process was lost.
@@ -61,7 +59,11 @@ def naming(flag: str, value: Any) -> Iterator[None]:
 
 
 def run_command(
-  main: Callable[[Any], int], flag_values: flags.FlagValues, documentation: str, arguments: Sequence[str]
+  main: Callable[[Any], int],
+  flag_values: help.Grouped,
+  documentation: str,
+  arguments: Sequence[str],
+  tables: help.Tables | None = None,
 ) -> int:
   """Parse the flags and call `main` with them.
 
@@ -70,29 +72,33 @@ def run_command(
     flag_values: the command's own flags, not absl's global ones: two commands may have flags of the same name.
     documentation: printed above the flags by --help.
     arguments: as `sys.argv`, the command's name first.
+    tables: the names that flags take, with a line each, by title: what --list prints.
 
   Returns:
     The exit status: 2 after an error of the user's, 3 where all was written but students diverged, 130 after Ctrl-C,
     143 after SIGTERM.
   """
-  flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=flag_values)
+  help.define(flag_values, tables or {})
   for stream in (sys.stdout, sys.stderr):
     if hasattr(stream, "reconfigure"):
       stream.reconfigure(errors="replace")  # A question mark in a table is better than a crash at the end of a run.
   with stopping.by_signals():
-    return _run(main, flag_values, documentation, arguments)
+    return _run(main, flag_values, documentation, arguments, tables or {})
 
 
 def _run(
-  main: Callable[[Any], int], flag_values: flags.FlagValues, documentation: str, arguments: Sequence[str]
+  main: Callable[[Any], int],
+  flag_values: help.Grouped,
+  documentation: str,
+  arguments: Sequence[str],
+  tables: help.Tables,
 ) -> int:
   try:
     _parse(flag_values, arguments)
-    if flag_values["help"].value:
-      print(_help(documentation, flag_values))
-      status = 0
-    else:
-      status = main(flag_values)
+    text = help.answer(flag_values, documentation, tables)
+    if text is not None:
+      print(text)
+    status = main(flag_values) if text is None else 0
     sys.stdout.flush()  # Here, where a closed pipe can be handled, and not when Python exits.
     return _finish(status)
   except UsageError as error:
@@ -117,17 +123,6 @@ def _run(
     else:
       traceback.print_exc()
     return _leave(FAILED)
-
-
-def make_console() -> Any:
-  """Return a rich console that does not fold tables where the output is no terminal."""
-  from rich.console import Console
-
-  quiet = not devices.is_first()
-  # Names of data sets and classes are text as it is, though [x] or :x: are in them.
-  plain: Any = {"highlight": False, "markup": False, "emoji": False, "quiet": quiet}
-  console = Console(**plain)
-  return console if console.is_terminal else Console(**plain, width=160)
 
 
 def _is_connection_lost(error: Exception) -> bool:
@@ -167,26 +162,10 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parse(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
+def _parse(flag_values: help.Grouped, arguments: Sequence[str]) -> None:
   try:
     rest = flag_values(list(arguments))[1:]
   except flags.Error as error:
     raise UsageError(f"{error} (--help shows every flag)") from error
   if rest:
     raise UsageError(f"{rest[0]!r} is not a flag: flags are given as --name=value (--help shows every flag)")
-
-
-def _help(documentation: str, flag_values: flags.FlagValues) -> str:
-  width = min(100, shutil.get_terminal_size((100, 24)).columns)
-  lines = [documentation.strip(), "", "Flags:"]
-  for module_flags in flag_values.flags_by_module_dict().values():
-    for flag in module_flags:
-      lines.append(f"  {_head(flag)}")
-      lines += textwrap.wrap(str(flag.help), width, initial_indent=" " * 6, subsequent_indent=" " * 6)
-  return "\n".join(lines)
-
-
-def _head(flag: Any) -> str:
-  if flag.boolean:
-    return f"--[no]{flag.name} (on unless --no{flag.name})" if flag.default else f"--{flag.name}"
-  return f"--{flag.name}" if flag.default is None else f"--{flag.name}={flag.default_as_str.strip(chr(39))}"

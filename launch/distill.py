@@ -23,7 +23,7 @@ import contextlib
 import pathlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,13 +34,18 @@ from last_jax import checks, devices, distances
 from last_jax.data.mnist import stratified
 from last_jax.distilling import train_students
 from last_jax.io import save_npz
-from last_jax.tools import specs
+from last_jax.tools import catalogue, specs
 from last_jax.tools.pictures import draw_fixed_labels
 
 from . import command, flags, output, problem, stopping
+from .console import Console, Forecast
 from .folder import Folder, Run, make_config
-from .output import say
 
+TABLES = {
+  "Learners": catalogue.LEARNERS,
+  "Constraints": catalogue.CONSTRAINTS,
+  "Data sets": catalogue.DATASETS | catalogue.SKLEARN_SETS | catalogue.FILES,
+}
 FILES = ("config.json", "labels.npz", "summary.json", "labels.png")
 _STATE = "state.npz"
 _LOOP = {"updates": 200, "rate": 0.02, "parametrization": "projection"}  # Defaults of the settings of --road=loop.
@@ -52,6 +57,7 @@ def make_flags() -> flags.Flags:
   values = flags.Flags()
   rates = f"Default: {', '.join(f'{rate:g} for {name}' for name, rate in problem.LEARNING_RATES.items())}."
   problem.define_flags(values, dataset="half_moons", learner=None, bias=True, learning_rate=rates)
+  values.group("Examples and their labels", "--examples=20 --constraint=simplex --toward=target")
   values.whole("examples", 10, "Number of examples that get labels, chosen at random, of each class as many.")
   values.choice(
     "toward", "validation", ["validation", "target"],
@@ -63,12 +69,14 @@ def make_flags() -> flags.Flags:
     "road", "solved", ["solved", "loop"],
     "solved: one solve for students that are linear around their starts. loop: Adam through the students' training.",
   )  # fmt: skip
-  values.text("constraint", "none", f"The set of labels: {specs.CONSTRAINTS}.")
+  values.text("constraint", "none", f"The set of labels: {', '.join(catalogue.CONSTRAINTS)}.")
+  values.group("Students", "--steps=300 --students=20 --fresh=50")
   values.whole("steps", 100, "Number of steps that a student trains.")
-  values.whole("batch_size", None, "loop: number of random examples in a student's step. Default: all of them.")
   values.whole("students", 8, "Number of random starts: of an update, or of which the solved problem is the mean.")
   values.whole("fresh", 20, "Number of other students that show what the labels are worth.", least=2)
   values.real("start_near", None, "toward=target: students start at the target plus N(0, this^2).")
+  values.group("The search of --road=loop", "--road=loop --updates=500 --rate=0.01")
+  values.whole("batch_size", None, "loop: number of random examples in a student's step. Default: all of them.")
   values.whole("updates", None, f"loop: number of updates of the labels. Default: {_LOOP['updates']}.")
   values.real("rate", None, f"loop: Adam's rate. Default: {_LOOP['rate']}.")
   values.choice(
@@ -78,14 +86,14 @@ def make_flags() -> flags.Flags:
   )  # fmt: skip
   values.whole("validation_batch", None, "loop: number of validation examples of an update. Default: all.")
   values.whole("segment", None, "loop: steps in memory at once. Default: about the root of --steps.")
-  values.choice("platform", None, devices.PLATFORMS, "Platform to run on. Default: the best that JAX finds.")
   flags.define_run(values, "runs/distill")
+  values.choice("platform", None, devices.PLATFORMS, "Platform to run on. Default: the best that JAX finds.")
   return values
 
 
 def main(arguments: Sequence[str]) -> int:
   """Run the command with arguments as in `sys.argv`; return the exit status."""
-  return command.run_command(_distill, make_flags(), __doc__ or "", arguments)
+  return command.run_command(_distill, make_flags(), __doc__ or "", arguments, TABLES)
 
 
 def run() -> int:
@@ -112,28 +120,33 @@ class Setup(NamedTuple):
 
 
 def _distill(values: flags.Flags) -> int:
-  with command.user_errors():
+  console = Console()
+  with console.doing("starting JAX"), command.user_errors():
     devices.prepare(platform=values.platform)
     devices.enable_compilation_cache()
-  console = command.make_console()
   with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
-    with command.user_errors():
-      setup = _prepare(values)
+    with console.doing("reading data") as task, command.user_errors():
+      setup = _prepare(values, task.now)
     for note in setup.notes:
-      say(console, f"note: {note}")
+      console.say(f"note: {note}")
     with setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite) as held:
       begin = time.perf_counter()
       labels, objective, stopped = _find(setup, values, console)
-      status = _write(held, setup, labels, objective, time.perf_counter() - begin, not stopped, values, console)
+      seconds = time.perf_counter() - begin
+      with console.doing("training students on the labels"):
+        status = _write(held, setup, labels, objective, seconds, not stopped, values, console)
   return stopped or status
 
 
 # --- From flags to a setup.
 
 
-def _prepare(values: flags.Flags) -> Setup:
-  """Check the flags and prepare everything up to the labels. Errors name the flag."""
+def _prepare(values: flags.Flags, now: Callable[[str], None]) -> Setup:
+  """Check the flags and prepare everything up to the labels; `now` is told what is done. Errors name the flag."""
   checks.check_not_negative("--checkpoint_seconds", values.checkpoint_seconds)
+  folder = Folder(pathlib.Path(values.out), FILES, "state")
+  problem.check_names(values)
+  folder.check_flags("launch.distill", values, ("learner", "learning_rate", *_LOOP))
   given = problem.read(values)
   learner, pool = given.learner, given.dataset.train
   with command.naming("constraint", values.constraint):
@@ -145,7 +158,6 @@ def _prepare(values: flags.Flags) -> Setup:
   idle += ["validation_batch"] * (loop and toward_target) + ["start_near"] * (not toward_target)
   settled = {"learning_rate": given.learning_rate, "learner": given.learner_name} | search | dict.fromkeys(idle)
   config = make_config("launch.distill", values, settled, {"dataset": given.digest})
-  folder = Folder(pathlib.Path(values.out), FILES, "state")
   folder.check(config, resume=values.resume, overwrite=values.overwrite)
 
   target_key, key, test_key = jax.random.split(jax.random.key(values.seed), 3)
@@ -155,6 +167,7 @@ def _prepare(values: flags.Flags) -> Setup:
   notes: list[str] = []
   settings: dict[str, Any] = {"steps": values.steps, "students": values.students, "constraint": constraint}
   if toward_target:
+    now("finding w*")
     target, _, notes = problem.find_target(values, given, target_key)
     settings["target"] = target
     if values.start_near is not None:
@@ -200,13 +213,12 @@ def _choose(values: flags.Flags, pool: last.Pool) -> np.ndarray:
 # --- Labels.
 
 
-def _find(setup: Setup, values: flags.Flags, console: Any) -> tuple[jax.Array, np.ndarray, int]:
+def _find(setup: Setup, values: flags.Flags, console: Console) -> tuple[jax.Array, np.ndarray, int]:
   """Return the labels, the objective along the search, and the exit status: 0 if it was finished."""
   arguments = (setup.key, setup.learner, setup.pool.x, setup.pool.y)
   flag_of = {name: name for name in ("rate", "constraint", "segment", "students", "parametrization")}
   if values.road == "solved":
-    say(console, "solving")
-    with command.user_errors(flag_of | {"learner": "learning_rate", "x": "examples"}):
+    with console.doing("solving"), command.user_errors(flag_of | {"learner": "learning_rate", "x": "examples"}):
       labels, log = last.distill_labels(*arguments, **setup.settings)
     return labels, np.asarray(log.objective), 0
   with command.user_errors(flag_of):
@@ -222,21 +234,23 @@ def _find(setup: Setup, values: flags.Flags, console: Any) -> tuple[jax.Array, n
   total, last_save = setup.search["updates"], time.perf_counter()
   piece, status = max(1, total // _PIECES), 0
   try:
-    with output.make_progress(console) as progress:
-      bar = progress.add_task("compiling", total=total, completed=len(objective))
+    with console.doing("compiling", total=total) as task:
       if not console.is_terminal:
-        say(console, "compiling")
+        console.say("compiling")
+      forecast = Forecast(1)
+      forecast.begin(len(objective) / total)
       while len(objective) < total:
         search = setup.search | {"updates": min(piece, total - len(objective)), "state": state}
         labels, log = last.distill_labels(*arguments, **(setup.settings | search))
         state, objective = log.state, np.concatenate([objective, np.asarray(log.objective)])
-        progress.update(bar, completed=len(objective), description=f"objective {objective[-1]:.4g}")
+        left = forecast.left(len(objective) / total, compiling=0.0)
+        task.update(len(objective), f"objective {objective[-1]:.4g}", left)
         if time.perf_counter() - last_save >= values.checkpoint_seconds:
           _save(path, state, objective, total)
           last_save = time.perf_counter()
   except KeyboardInterrupt as error:
     status = stopping.status_of(error)
-    say(console, f"stopped after {len(objective)} of {total} updates: --resume continues")
+    console.say(f"stopped after {len(objective)} of {total} updates: --resume continues")
   _save(path, state, objective, total)
   labels, _ = last.distill_labels(*arguments, **(setup.settings | setup.search | {"updates": 0, "state": state}))
   return labels, objective, status
@@ -256,7 +270,7 @@ def _write(
   seconds: float,
   finished: bool,
   values: flags.Flags,
-  console: Any,
+  console: Console,
 ) -> int:
   """Train fresh students on the labels and on the true ones, write the results, show them, and then draw them.
 
@@ -295,11 +309,11 @@ def _write(
     )  # fmt: skip
   for name, metrics in rows.items():
     shown = ", ".join(f"{metric} {each['mean']:.4g} ± {each['half_width']:.2g}" for metric, each in metrics.items())
-    say(console, f"{name}: {shown}")
+    console.say(f"{name}: {shown}")
   means = [each["mean"] for each in rows["distilled labels"].values()]
   lost = not (np.isfinite(means).all() and np.isfinite(np.asarray(labels)).all())
   if lost:
-    say(console, "note: students diverged on the distilled labels: try a smaller --learning_rate or --rate")
+    console.say("note: students diverged on the distilled labels: try a smaller --learning_rate or --rate")
 
   def draw(path: pathlib.Path) -> None:
     draw_fixed_labels(path, setup.title, x, np.asarray(truth), np.asarray(labels), classes)

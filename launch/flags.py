@@ -11,14 +11,16 @@ from jax.sharding import Mesh
 
 from last_jax import devices
 
+from . import help
 from .command import user_errors
+from .console import Console
 
 DEVICE_FLAGS = ("platform", "devices", "coordinator", "num_processes", "process_id")
 # Flags that do not change the results of a run, so that they may differ when it is resumed.
 NEUTRAL_FLAGS = ("out", "resume", "overwrite", "checkpoint_seconds", "mnist_folder", *DEVICE_FLAGS)
 
 
-class Flags(flags.FlagValues):
+class Flags(help.Grouped):
   """The flags of one command, with a method to define each kind."""
 
   def whole(self, name: str, default: int | None, text: str, least: int | None = 1, most: int | None = None) -> None:
@@ -129,6 +131,7 @@ def _define_setting(values: Flags, flag: str, kind: Any, default: Any, text: str
 
 def define_run(values: Flags, out: str) -> None:
   """Define the flags of a run that can be resumed; `out` is the default of --out."""
+  values.group("The run and its folder", f"--out={out}-2 --seed=1")
   values.whole("seed", 0, "Of everything random. The same seed gives the same numbers.", least=0, most=2**31 - 1)
   values.text("out", out, "Folder for the run's files. One that holds results of other settings is refused.")
   values.switch("resume", False, "Continue the run in --out where it was stopped or killed, with the same results.")
@@ -139,6 +142,7 @@ def define_run(values: Flags, out: str) -> None:
 
 def define_devices(values: Flags, default: str) -> None:
   """Define the flags of devices and of runs in several processes; `default` explains --devices in the help."""
+  values.group("Devices and processes", "--platform=cpu --devices=2")
   values.choice("platform", None, devices.PLATFORMS, "Platform to run on. Default: the best that JAX finds.")
   values.whole(
     "devices", None,
@@ -156,18 +160,20 @@ def define_devices(values: Flags, default: str) -> None:
 
 def _settings(values: Flags) -> dict[str, Any]:
   """Return what must be the same in all processes of a run: its flags, except those that each may choose."""
-  free = {*NEUTRAL_FLAGS} - {"resume"}
+  free = {*NEUTRAL_FLAGS, *help.FLAGS} - {"resume"}
   return {f"--{name}": value for name, value in values.flag_values_dict().items() if name not in free}
 
 
-def start_devices(values: Flags, cpu_devices: int) -> Mesh | None:
+def start_devices(values: Flags, console: Console, cpu_devices: int) -> Mesh | None:
   """Start JAX as the flags say. Return the devices to split students over, or None where there is only one.
 
   Args:
     values: the command's flags.
+    console: says that others are waited for.
     cpu_devices: number of devices that a CPU is divided into unless --devices is given.
   """
-  with user_errors({name: name for name in DEVICE_FLAGS}):
+  doing = "starting JAX" if values.coordinator is None else f"waiting for the {values.num_processes} processes"
+  with console.doing(doing), user_errors({name: name for name in DEVICE_FLAGS}):
     given: dict[str, Any] = {name: values[name].value for name in DEVICE_FLAGS}
     # Where JAX has started, as in tests, a default must not ask for other devices than there are.
     default = None if devices.has_started() else cpu_devices

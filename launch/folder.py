@@ -22,7 +22,7 @@ from last_jax import devices, tools
 from last_jax.io import read_json, remove_temporaries, replaced_together
 from last_jax.io.files import temporary_name
 
-from . import lock
+from . import help, lock
 from .command import user_errors
 from .flags import NEUTRAL_FLAGS
 
@@ -66,7 +66,7 @@ def make_config(
 
 
 def _flags(values: flags.FlagValues, settled: Mapping[str, Any]) -> dict[str, Any]:
-  return {name: value for name, value in values.flag_values_dict().items() if name not in ("help", "h")} | dict(settled)
+  return {name: value for name, value in values.flag_values_dict().items() if name not in help.FLAGS} | dict(settled)
 
 
 def check_writable(out: str | pathlib.Path) -> None:
@@ -108,6 +108,43 @@ class Folder(NamedTuple):
     with lock.hold(self.path):
       self._check_found(config, resume, overwrite)
 
+  def check_flags(
+    self,
+    module: str,
+    values: flags.FlagValues,
+    chosen: Collection[str],
+    added: Mapping[str, Collection[str]] | None = None,
+  ) -> None:
+    """Raise at once where the folder holds a run with other flags, before any data is read. `check` does the rest.
+
+    Args:
+      module: the module of the command.
+      values: its flags.
+      chosen: flags that are chosen to fit the data, where they are not given.
+      added: by flag, words of its list that are added to fit the data.
+    """
+    if values.overwrite or not devices.is_first() or not (found := self._found()) or CONFIG not in found:
+      return
+    now = _flags(values, {})
+    try:
+      config = read_json(self.path / CONFIG)
+      before = dict(config["flags"])
+      if config["command"].split()[2] != module:
+        return
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # `check` says so.
+      return
+    for name in now:
+      is_open = now[name] is None and name in chosen
+      # A flag without effect has no value in the file.
+      if is_open or before.get(name) is None or _show(before[name]) == _show(now[name]):
+        before[name] = now[name]
+    for name, words in (added or {}).items():
+      lists = [{*(each.get(name) or ())} - {*words} for each in (before, now)]
+      if lists[0] == lists[1]:
+        before[name] = now[name]
+    same = {"command": config["command"], "data": {}}
+    self._check_same(found, same | {"flags": now}, values.resume, same | {"flags": before})
+
   @contextlib.contextmanager
   def begin(self, config: Mapping[str, Any], *, resume: bool, overwrite: bool) -> "Iterator[Run]":
     """Hold the folder until the block ends, and prepare it for the run that is yielded.
@@ -148,13 +185,15 @@ class Folder(NamedTuple):
     folder = self.path / self.saved
     return folder.is_dir() and any(folder.iterdir())
 
-  def _check_same(self, found: list[str], config: Mapping[str, Any], resume: bool) -> None:
+  def _check_same(
+    self, found: list[str], config: Mapping[str, Any], resume: bool, earlier: dict[str, Any] | None = None
+  ) -> None:
     here, holds = f"--out={self.path}", f"--out={self.path} holds {', '.join(found)}"
     away = "give another --out, or --overwrite to replace them"
     if CONFIG not in found:
       raise ValueError(f"{holds}, but no {CONFIG}, so that they are not known to be of this command: {away}")
     try:
-      earlier = read_json(self.path / CONFIG)
+      earlier = read_json(self.path / CONFIG) if earlier is None else earlier
       difference = _find_difference(earlier, config, self.may_grow if resume else ())
     except (ValueError, LookupError, TypeError, AttributeError) as error:
       raise ValueError(f"{holds}, but {CONFIG} cannot be read ({error}): {away}") from error

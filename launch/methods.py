@@ -6,19 +6,21 @@ import pathlib
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.tree_util import Partial
 
 import last_jax as last
-from last_jax import checks
+from last_jax import checks, models
 from last_jax.learners import Learner
 from last_jax.tools import Family, Variant, specs
+from last_jax.tools.catalogue import CONSTRAINTS, TEACHERS
 
 from .command import naming
 from .flags import Flags, several
+from .problem import FILE_ENDINGS
 
 CHOOSING = ("greedy", "mixed", "planner")  # Teachers that choose labels from a set.
 PREDICTING = ("distillation", "self_training", "self_training_hard", "policy")  # They need a learner with predictions.
-TEACHERS = ("sgd", "imt", *CHOOSING, "label_smoothing", *PREDICTING)
 _LOOKS: dict[str, tuple[Family, str]] = {
   "sgd": ("sgd", ""),
   "imt": ("imt", ""),
@@ -29,8 +31,19 @@ _LOOKS: dict[str, tuple[Family, str]] = {
   "policy": ("learned", ""),
 }
 POLICY_FILE = "policy.npz"
+BASELINES = ("sgd", "label_smoothing")  # What a method is compared with. The second is for classes only.
+STEERED = (*CHOOSING, "imt")  # Teachers that steer toward w*, or toward its outputs.
+LINEAR_DEFAULT = ("sgd", "imt", "greedy", "mixed")
+NETWORK_DEFAULT = (*BASELINES, "greedy")  # To judge all examples of a pool by a network takes long.
 CLASS_SETS = ("one_hot", "simplex", "none")
 NUMBER_SETS = ("magnitude:0.5", "magnitude:1", "magnitude:2", "none")
+# Toward the outputs of a network from another start; what they are worth is measured in docs/guides/networks.md.
+NETWORK_CLASS_SETS = ("simplex:0.3", "magnitude:2")
+# Flags that are chosen to fit the data, where they are not given; and what is added to one that is given.
+CHOSEN = ("learner", "learning_rate", "record_every", "teacher", "constraint", "toward", "baselines")
+ADDED = {"teacher": BASELINES}
+_TEMPERATURE = 3.0  # By which outputs of classes are divided.
+_COMPARED = 200  # Examples that outputs are compared on, at most.
 
 
 class Method(NamedTuple):
@@ -43,20 +56,30 @@ class Method(NamedTuple):
 
 def define_flags(values: Flags) -> None:
   """Define the flags of teachers."""
+  values.group("Teachers", "--teacher=sgd,greedy --constraint=simplex,magnitude:0.5")
   values.several(
-    "teacher", ["sgd", "imt", "greedy", "mixed"],
-    f"Teachers, one or more of {', '.join(TEACHERS)}. sgd: random examples, true labels. imt: the example of the pool "
-    "that helps most, true label. greedy: LAST, random examples, the label that helps most. mixed: both chosen. "
-    "planner: as greedy, several steps ahead. distillation: labels of a pretrained model, which here is the target "
-    "itself. policy: labels of a network that launch.train_teacher has trained (--policy).",
+    "teacher", None,
+    f"Teachers, one or more of {', '.join(TEACHERS)}; --list says what they do. The model of distillation is here "
+    "the target itself. Default: "
+    f"{','.join(LINEAR_DEFAULT)} for linear learners, {','.join(NETWORK_DEFAULT)} for others.",
+  )  # fmt: skip
+  values.switch(
+    "baselines", None,
+    f"Whether {' and '.join(BASELINES)} teach beside the teachers given. Default: with data of your own, where neither "
+    "is among the teachers, so that a number has something beside it.",
+  )  # fmt: skip
+  values.choice(
+    "toward", None, ("params", "outputs"),
+    "What imt, greedy, mixed and planner bring the student near to: the parameters w*, or what w* answers on "
+    f"{_COMPARED} examples of the pool (for classes divided by {_TEMPERATURE:g}). Default: params for linear learners "
+    "and with --start_near or init in the file, outputs for networks, whose parameters after training from another "
+    "start are no direction for the student.",
   )  # fmt: skip
   values.several(
     "constraint", None,
-    "Sets of labels that greedy, mixed and planner choose from, one curve for each: none (any numbers), one_hot "
-    "(classes), simplex (soft labels), simplex:R (soft, within R of the truth), simplex:max_nonzero=K (soft, at most K "
-    "classes in a label), magnitude:R (within R of the truth), "
-    "magnitude:R:P (in the norm P: 1, 2 or inf), magnitude:R:P:prediction (of the student's prediction). Default: "
-    f"{','.join(CLASS_SETS)} for classes; {','.join(NUMBER_SETS)} for numbers.",
+    f"Sets of labels that greedy, mixed and planner choose from, one curve for each: {', '.join(CONSTRAINTS)}; --list "
+    f"says what they are. Default: {','.join(CLASS_SETS)} for classes ({','.join(NETWORK_CLASS_SETS)} toward outputs); "
+    f"{','.join(NUMBER_SETS)} for numbers.",
   )  # fmt: skip
   values.text("policy", None, "policy: the folder of launch.train_teacher, or a file of last_jax.save_policy.")
   values.whole(
@@ -67,38 +90,108 @@ def define_flags(values: Flags) -> None:
   values.reals("temperature", 1.0, "distillation: more is softer. A list gives a curve for each.")
 
 
-def find_idle(values: Flags) -> list[str]:
-  """Return the flags of this module that have no effect, given the others."""
-  needed = {
-    "constraint": not set(CHOOSING).isdisjoint(values.teacher),
-    "joint": "mixed" in values.teacher,
-    "horizon": "planner" in values.teacher,
-    "mu": "label_smoothing" in values.teacher,
-    "temperature": "distillation" in values.teacher,
-    "policy": "policy" in values.teacher,
-  }
-  return [name for name, applies in needed.items() if not applies]
+def check_names(values: Flags) -> None:
+  """Raise where a teacher or a set of labels has a name that does not exist."""
+  if values.teacher is not None and not values.teacher:
+    raise ValueError(f"--teacher is empty: use some of {', '.join(TEACHERS)}")
+  for name in values.teacher or ():
+    checks.check_name("--teacher", name, TEACHERS)
+  for text in values.constraint or ():
+    with naming("constraint", text):
+      specs.constraint(text)
 
 
-def default_constraints(learner: Learner) -> list[str]:
-  """Return the sets of labels to choose from where --constraint is not given."""
-  return list(CLASS_SETS if learner.loss.classification else NUMBER_SETS)
+class Choice(NamedTuple):
+  """The teachers, the sets of labels and what is steered toward, as the flags say, or as fits the data.
+
+  Attributes:
+    teacher: names of teachers.
+    constraint: names of sets of labels.
+    toward: "params" or "outputs".
+    baselines: False where they were to be left out, otherwise None: they are among the teachers, or have no place here.
+  """
+
+  teacher: list[str]
+  constraint: list[str]
+  toward: str
+  baselines: bool | None
+
+  @property
+  def settled(self) -> dict[str, Any]:
+    """The values of the flags, for the command that repeats the run."""
+    return self._asdict()
+
+  def find_idle(self) -> list[str]:
+    """Return the flags of this module that have no effect, given the others."""
+    names = set(self.teacher)
+    needed = {
+      "constraint": not names.isdisjoint(CHOOSING),
+      "toward": not names.isdisjoint(STEERED),
+      "joint": "mixed" in names,
+      "horizon": "planner" in names,
+      "mu": "label_smoothing" in names,
+      "temperature": "distillation" in names,
+      "policy": "policy" in names,
+    }
+    return [name for name, applies in needed.items() if not applies]
+
+  def notes(self, values: Flags) -> list[str]:
+    """Return what a person should know of what was chosen for them."""
+    given = values["teacher"].present and not set(self.teacher) <= set(values.teacher)
+    notes = [f"{' and '.join(BASELINES)} teach beside it, for comparison (not with --nobaselines)"] if given else []
+    if values.toward is None and self.toward == "outputs" and "toward" not in self.find_idle():
+      notes.append(
+        "labels steer toward what w* answers (--toward=outputs): parameters of a network that was trained from another "
+        "start are no direction for a student"
+      )
+    return notes
 
 
-def build(values: Flags, learner: Learner, target: Any) -> dict[str, Method]:
+def choose(values: Flags, learner: Learner, dataset: last.Dataset) -> Choice:
+  """Return what the flags say, with a choice that fits the data where they say nothing. Errors name the flag."""
+  network, classes = not isinstance(learner.model, models.Linear), learner.loss.classification
+  baselines = [name for name in BASELINES if classes or name != "label_smoothing"]
+  own = values.dataset.endswith(FILE_ENDINGS)
+  given = list(dict.fromkeys(values.teacher or (NETWORK_DEFAULT if network else LINEAR_DEFAULT)))
+  wanted = own and (values.teacher is None or set(BASELINES).isdisjoint(given))
+  if values.teacher is None:
+    given = [name for name in given if name in baselines or name not in BASELINES]
+  add = values.baselines or (wanted and values.baselines is None)
+  if values.baselines is False and values.teacher is None:
+    given = [name for name in given if name not in BASELINES]
+  near = values.start_near is not None or dataset.init is not None
+  toward = values.toward or ("outputs" if network and not near else "params")
+  sets = (NETWORK_CLASS_SETS if toward == "outputs" else CLASS_SETS) if classes else NUMBER_SETS
+  return Choice(
+    teacher=[*(name for name in baselines if name not in given), *given] if add else given,
+    constraint=values.constraint or list(sets),
+    toward=toward,
+    baselines=False if wanted and values.baselines is False else None,
+  )
+
+
+def find_toward(choice: Choice, learner: Learner, pool: last.Pool, target: Any, seed: int) -> Any:
+  """Return what labels steer toward, or None: the parameters."""
+  if choice.toward == "params" or target is None:
+    return None
+  x = pool.x[np.sort(np.random.default_rng([seed, 2]).permutation(len(pool))[:_COMPARED])]
+  temperature = _TEMPERATURE if learner.loss.classification else 1.0
+  return last.targets.outputs(x, jax.jit(learner.apply)(target, x), temperature=temperature)
+
+
+def build(values: Flags, choice: Choice, learner: Learner, target: Any, toward: Any = None) -> dict[str, Method]:
   """Return the methods by their names in files. Errors name the flag; nothing is computed.
 
   Args:
     values: the command's flags.
+    choice: of `choose`.
     learner: the learner to teach.
     target: w*; only distillation uses it.
+    toward: of `find_toward`.
   """
-  names = list(dict.fromkeys(values.teacher))
-  if not names:
-    raise ValueError(f"--teacher is empty: use some of {', '.join(TEACHERS)}")
+  names = choice.teacher
   methods: dict[str, Method] = {}
   for name in names:
-    checks.check_name("--teacher", name, TEACHERS)
     with naming("teacher", name):
       if name in PREDICTING and learner.loss.predict is None:
         raise ValueError(f"it needs a learner that predicts labels, which {learner.loss.name} does not")
@@ -106,14 +199,14 @@ def build(values: Flags, learner: Learner, target: Any) -> dict[str, Method]:
         raise ValueError("it is for classifiers, but this learner predicts numbers")
     if name in CHOOSING:
       family: Any = "joint_mixed" if name == "mixed" and values.joint else name
-      for text in values.constraint or default_constraints(learner):
-        teacher = _choosing(name, _constraint(text, learner), values)
+      for text in choice.constraint:
+        teacher = _choosing(name, _constraint(text, learner), values, toward)
         methods[f"{family}:{text}"] = Method(teacher, family, specs.variant(text))
     else:
       flag = {"label_smoothing": "mu", "distillation": "temperature"}.get(name)
       numbers = several(values[flag].value) if flag else [None]
       for place, number in enumerate(numbers):
-        teacher = _plain(name, values, learner, target, number)
+        teacher = _plain(name, values, learner, target, number, toward)
         if len(numbers) == 1:
           methods[name] = Method(teacher, *_LOOKS[name])
         else:
@@ -122,13 +215,15 @@ def build(values: Flags, learner: Learner, target: Any) -> dict[str, Method]:
   return methods
 
 
-def _choosing(name: str, constraint: last.constraints.Constraint, values: Flags) -> last.Teacher:
+def _choosing(name: str, constraint: last.constraints.Constraint, values: Flags, toward: Any) -> last.Teacher:
   if name == "planner":
-    return last.teachers.planner(values.horizon, constraint)
-  return last.teachers.greedy(constraint) if name == "greedy" else last.teachers.mixed(constraint, joint=values.joint)
+    return last.teachers.planner(values.horizon, constraint, toward)
+  if name == "greedy":
+    return last.teachers.greedy(constraint, toward)
+  return last.teachers.mixed(constraint, values.joint, toward)
 
 
-def _plain(name: str, values: Flags, learner: Learner, target: Any, number: Any) -> last.Teacher:
+def _plain(name: str, values: Flags, learner: Learner, target: Any, number: Any, toward: Any) -> last.Teacher:
   teachers = last.teachers
   if name == "label_smoothing":
     checks.check_between("--mu", number, 0.0, 1.0)
@@ -143,13 +238,13 @@ def _plain(name: str, values: Flags, learner: Learner, target: Any, number: Any)
       return teachers.policy(last.load_policy(find_policy(values.policy)))
   if name.startswith("self_training"):
     return teachers.self_training(hard=name == "self_training_hard")
-  return teachers.sgd() if name == "sgd" else teachers.imt()
+  return teachers.sgd() if name == "sgd" else teachers.imt(toward)
 
 
-def hash_data(values: Flags, dataset: str) -> dict[str, str]:
+def hash_data(values: Flags, choice: Choice, dataset: str) -> dict[str, str]:
   """Return hashes of the files that a run depends on, by flag; that of the data is given."""
   data = {"dataset": dataset}
-  if "policy" in values.teacher:
+  if "policy" in choice.teacher:
     data["policy"] = hashlib.sha256(find_policy(values.policy).read_bytes()).hexdigest()
   return data
 

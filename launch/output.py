@@ -1,4 +1,4 @@
-"""Output of commands: lines, progress bars, and the summary, table and pictures of `launch.teach`."""
+"""Results of teaching: the summary, the table, the arrays and the pictures of `launch.teach`."""
 
 import functools
 import pathlib
@@ -14,29 +14,7 @@ from last_jax.teaching import METRICS
 from last_jax.tools import Family, Level, Variant
 
 from .command import FAILED
-
-
-def say(console: Any, text: str) -> None:
-  """Print a line without folding it, and without markup."""
-  console.print(text, markup=False, soft_wrap=True)
-
-
-def make_progress(console: Any) -> Any:
-  """Return a progress bar with the remaining time; nothing is shown where the output is no terminal."""
-  from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-  columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
-  return Progress(
-    *columns,
-    TimeRemainingColumn(),
-    TextColumn("left"),
-    console=console,
-    transient=True,
-    disable=not console.is_terminal,
-  )
-
-
-# --- Results of teaching.
+from .console import Console
 
 
 class Taught(NamedTuple):
@@ -269,6 +247,6 @@ def draw_all(pictures: Mapping[pathlib.Path, Callable[[pathlib.Path], None]]) ->
   return status
 
 
-def say_written(console: Any, paths: Sequence[pathlib.Path], *, before: str = "") -> None:
+def say_written(console: Console, paths: Sequence[pathlib.Path], *, before: str = "") -> None:
   """Print the paths of those files that are there."""
-  say(console, f"{before}wrote " + ", ".join(str(path) for path in paths if path.exists()))
+  console.say(f"{before}wrote " + ", ".join(str(path) for path in paths if path.exists()))

@@ -22,14 +22,13 @@ from last_jax.io.files import opened, unpacked_limit
 from last_jax.models import param_shapes
 from last_jax.pool import shorten
 from last_jax.tools import specs
+from last_jax.tools.catalogue import DATASETS, LEARNERS, SKLEARN_SETS
 
 from .command import naming
 from .flags import Flags, several
 
-DATASETS = ("half_moons", "gaussian", "regression", "mnist")
-# Sets that come with scikit-learn: `sklearn.datasets.load_NAME`.
-SKLEARN_SETS = ("iris", "wine", "digits", "breast_cancer", "diabetes")
 TABLES = (".csv", ".parquet")
+FILE_ENDINGS = (".npz", *TABLES)
 # Rates at which methods separate within the default number of steps. The help of the flag has the paper's.
 LEARNING_RATES = {"half_moons": 0.3, "gaussian": 0.03, "regression": 0.003, "mnist": 1e-3}
 FILE_LEARNING_RATE = 0.01
@@ -56,6 +55,7 @@ def define_flags(
     learning_rate: explains the default of --learning_rate in the help.
     lists: whether those of them that are in `SWEPT` take lists too.
   """
+  values.group("Data", "--dataset=plants.csv --label=species --columns=length,width")
   values.text(
     "dataset", dataset,
     f"Examples to teach from: {', '.join(DATASETS)}; a set that comes with scikit-learn: {', '.join(SKLEARN_SETS)}; a "
@@ -76,10 +76,12 @@ def define_flags(
   )  # fmt: skip
   values.whole("per_digit", None, "MNIST: number of training images of each digit, chosen at random. Default: all.")
   values.real("feature_scale", 1.0, "MNIST: standard deviation of the entries of the feature matrix.")
+  values.group("Learner", "--learner=mlp --hidden=64,32 --learning_rate=0.05 --momentum=0.9")
   values.text(
     "learner", learner,
-    f"The learner: {', '.join(specs.LEARNERS)} (margin: logistic regression with labels -1 and +1 and any number "
-    "between or beyond), or module:function for one of your own (see above)."
+    f"The learner: {', '.join(LEARNERS)}; or module:function for one of your own: the function is called with those of "
+    "num_features, num_outputs, learning_rate and weight_decay that it takes as keywords, and returns a learner, as "
+    "last_jax.learners.from_apply, from_flax and from_equinox make them."
     + ("" if learner else " Default: logistic for two classes, softmax for more, least_squares for numbers."),
   )  # fmt: skip
   values.several("hidden", ["32"], "mlp: widths of its hidden layers, as 64,32.")
@@ -143,6 +145,7 @@ def read(
     numbers: of the flags in `SWEPT`, where they are lists: one of `settings_of`.
     dataset: the data, if it was read before.
   """
+  check_names(values)
   numbers = numbers or settings_of(values)[0]
   dataset = _load(values) if dataset is None else dataset
   rate = numbers["learning_rate"]
@@ -196,6 +199,20 @@ def check_mnist_folder(folder: str | None) -> None:
     raise FileNotFoundError(f"--mnist_folder={folder}: there is no such folder")
 
 
+def check_names(values: Flags) -> None:
+  """Raise where a data set or a learner has a name that does not exist. Nothing is read."""
+  name = values.dataset
+  if not name.endswith(FILE_ENDINGS) and name not in DATASETS and name not in SKLEARN_SETS:
+    known = ", ".join((*DATASETS, *SKLEARN_SETS))
+    raise ValueError(
+      f"--dataset={name} is not known: use one of {known}, or a file, FILE.npz, FILE.csv or FILE.parquet"
+      f"{checks.suggest(name, (*DATASETS, *SKLEARN_SETS))}"
+    )
+  if values.learner and ":" not in values.learner:
+    with naming("learner", values.learner):
+      specs.check_learner(values.learner)
+
+
 def _load(values: Flags) -> last.Dataset:
   name = values.dataset
   if name == "mnist":
@@ -214,13 +231,9 @@ def _load(values: Flags) -> last.Dataset:
     return getattr(last.data, name)(values.seed)
   if name in SKLEARN_SETS:
     return _prepare(values, _load_from_sklearn(name))
-  if not name.endswith((".npz", *TABLES)):
-    known = ", ".join((*DATASETS, *SKLEARN_SETS))
-    raise ValueError(
-      f"--dataset={name} is not known: use one of {known}, or a file, FILE.npz, FILE.csv or FILE.parquet"
-    )
   if not pathlib.Path(name).exists():
-    raise FileNotFoundError(f"--dataset={name}: there is no such file")
+    beside = [str(each) for each in pathlib.Path(name).parent.glob(f"*{pathlib.Path(name).suffix}")]
+    raise FileNotFoundError(f"--dataset={name}: there is no such file{checks.suggest(name, beside)}")
   return last.data.load_npz(name) if name.endswith(".npz") else _prepare(values, _load_table(values))
 
 

@@ -27,54 +27,50 @@ import pathlib
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
-
-from absl import flags
 
 from last_jax import checks, reproduction
 from last_jax.io import remove_temporaries
 from last_jax.reproduction import FIGURES, SEEDS, Figure, Finished, Size, report
 
 from . import command, lock, problem, stopping
+from .console import Console, Forecast, Task
+from .flags import Flags
 from .folder import check_writable, make_config
-from .output import draw_all, make_progress, say, say_written
+from .output import draw_all, say_written
+
+_TABLES = {"Figures": {each.name: f"{each.title} ({each.paper})." for each in FIGURES.values()}}
 
 
-def make_flags() -> flags.FlagValues:
+def make_flags() -> Flags:
   """Return the flags of this command."""
-  values = flags.FlagValues()
-
-  def define(kind: Any, name: str, default: Any, explanation: str, **settings: Any) -> None:
-    kind(name, default, help=explanation, flag_values=values, **settings)
-
-  whole, text, switch = flags.DEFINE_integer, flags.DEFINE_string, flags.DEFINE_boolean
-  define(flags.DEFINE_list, "figure", ["all"], f"One or more of {', '.join(FIGURES)}; or all.")
-  define(
-    whole, "seeds", None,
+  values = Flags()
+  values.group("What is made, and its size", "--figure=lsr,theory --seeds=10")
+  values.several("figure", ["all"], f"One or more of {', '.join(FIGURES)}; or all. --list says what they show.")
+  values.whole(
+    "seeds", None,
     f"Students (for learned teachers: teachers) on which each method is tried. Default: {SEEDS['usual']}, "
     f"{SEEDS['full']} with --full, {SEEDS['quick']} with --quick. Fewer than six give no verdict.",
-    lower_bound=1,
   )  # fmt: skip
-  define(switch, "quick", False, "Tiny sizes, which only show that everything works.")
-  define(switch, "full", False, "The paper's sizes.")
-  define(text, "mnist_folder", None, "Folder with the four original files of MNIST, in place of the packaged subset.")
-  define(
-    whole, "jobs", None,
+  values.switch("quick", False, "Tiny sizes, which only show that everything works.")
+  values.switch("full", False, "The paper's sizes.")
+  values.text("mnist_folder", None, "Folder with the four original files of MNIST, in place of the packaged subset.")
+  values.whole(
+    "seed", 0, "The first of the seeds: of synthetic data, starts, examples and training.", least=0, most=2**31 - 1
+  )
+  values.group("How it is made, and where", f"--jobs=1 --out={os.path.join('runs', 'again')}")
+  values.whole(
+    "jobs", None,
     "Number of figures made at the same time. Default: one for each core, at most four. With 1, other figures do not "
-    "disturb wall times.", lower_bound=1,
+    "disturb wall times.",
   )  # fmt: skip
-  define(switch, "redo", False, "Make finished figures again.")
-  define(
-    whole, "seed", 0, "The first of the seeds: of synthetic data, starts, examples and training.", lower_bound=0,
-    upper_bound=2**31 - 1,
-  )  # fmt: skip
-  define(text, "out", os.path.join("runs", "reproduce"), "Folder for the page and all other files.")
+  values.switch("redo", False, "Make finished figures again.")
+  values.text("out", os.path.join("runs", "reproduce"), "Folder for the page and all other files.")
   return values
 
 
 def main(arguments: Sequence[str]) -> int:
   """Run the command with arguments as in `sys.argv`, and return the exit status."""
-  return command.run_command(_reproduce, make_flags(), __doc__ or "", arguments)
+  return command.run_command(_reproduce, make_flags(), __doc__ or "", arguments, _TABLES)
 
 
 def run() -> int:
@@ -82,11 +78,11 @@ def run() -> int:
   return main(sys.argv)
 
 
-def _reproduce(values: flags.FlagValues) -> int:
+def _reproduce(values: Flags) -> int:
   with command.user_errors():
     size, wanted = _read(values)
     check_writable(values.out)
-  console, out = command.make_console(), pathlib.Path(values.out)
+  console, out = Console(), pathlib.Path(values.out)
   with contextlib.ExitStack() as stack:
     with command.user_errors():
       held = stack.enter_context(lock.hold(out))
@@ -94,7 +90,7 @@ def _reproduce(values: flags.FlagValues) -> int:
     return _make_all(values, size, wanted, held, console)
 
 
-def _make_all(values: flags.FlagValues, size: Size, wanted: Sequence[Figure], held: lock.Lock, console: Any) -> int:
+def _make_all(values: Flags, size: Size, wanted: Sequence[Figure], held: lock.Lock, console: Console) -> int:
   """Make the figures that are not finished, and the report on all; return the exit status."""
   out = pathlib.Path(values.out)
   left = [each for each in wanted if values.redo or reproduction.load(out / each.name, each, size) is None]
@@ -110,15 +106,16 @@ def _make_all(values: flags.FlagValues, size: Size, wanted: Sequence[Figure], he
   if findings:
     console.print(report.make_table(findings))
   for name, failure in failures.items():
-    say(console, f"{name} failed: {report.last_line(failure)}")
-  status = draw_all({out / "index.html": write_page})
+    console.say(f"{name} failed: {report.last_line(failure)}")
+  with console.doing("writing the page"):
+    status = draw_all({out / "index.html": write_page})
   if stopped:
-    say(console, "stopped: finished figures stay, and the same command resumes with the rest")
+    console.say("stopped: finished figures stay, and the same command resumes with the rest")
   say_written(console, [out / name for name in report.FILES])
   return stopped or (command.FAILED if failures else status)
 
 
-def _read(values: flags.FlagValues) -> tuple[Size, list[Figure]]:
+def _read(values: Flags) -> tuple[Size, list[Figure]]:
   """Return the size and the figures that the flags name."""
   if values.quick and values.full:
     raise ValueError("--quick and --full exclude each other")
@@ -134,31 +131,35 @@ def _read(values: flags.FlagValues) -> tuple[Size, list[Figure]]:
 
 
 def _make_figures(
-  figures: Sequence[Figure], size: Size, out: pathlib.Path, jobs: int, console: Any
+  figures: Sequence[Figure], size: Size, out: pathlib.Path, jobs: int, console: Console
 ) -> tuple[list[Finished], int]:
   """Make figures with a progress bar for each and for all.
 
   Return the finished ones, and the exit status if Ctrl-C or SIGTERM has ended it, otherwise 0.
   """
   finished: list[Finished] = []
-  with make_progress(console) as progress:
-    overall = progress.add_task("all figures", total=sum(figure.weight for figure in figures) or 1.0)
-    bars: dict[str, Any] = {}
+  total = sum(figure.weight for figure in figures) or 1.0
+  with contextlib.ExitStack() as stack:
+    overall = stack.enter_context(console.doing("all figures", total=total))
+    forecast = Forecast(1)
+    bars: dict[str, tuple[contextlib.ExitStack, Task]] = {}
     done = dict.fromkeys((figure.name for figure in figures), 0.0)  # The share of each figure.
 
     def advance(figure: Figure, share: float) -> None:
       done[figure.name] = share
-      progress.update(overall, completed=sum(each.weight * done[each.name] for each in figures))
+      weight = sum(each.weight * done[each.name] for each in figures)
+      overall.update(weight, left=forecast.left(weight / total, compiling=0.0))
 
     def on_progress(figure: Figure, text: str, share: float) -> None:
       if figure.name not in bars:
-        bars[figure.name] = progress.add_task("", total=1.0)
-      progress.update(bars[figure.name], completed=share, description=f"  {figure.name}: {text}")
+        own = stack.enter_context(contextlib.ExitStack())
+        bars[figure.name] = own, own.enter_context(console.doing(figure.name, total=1.0))
+      bars[figure.name][1].update(share, f"  {figure.name}: {text}")
       advance(figure, share)
 
     def on_finished(result: Finished) -> None:
       finished.append(result)
-      progress.remove_task(bars.pop(result.figure.name))
+      bars.pop(result.figure.name)[0].close()
       advance(result.figure, 1.0)
       outcome = "failed" if result.failure else "finished"
       console.print(f"{result.figure.name}: {outcome} after {result.seconds:.0f} s ({len(finished)} of {len(figures)})")

@@ -3,7 +3,7 @@
 import functools
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,9 +17,9 @@ from last_jax.stacking import Setting
 from last_jax.teaching import METRICS
 
 from . import command, methods, output, problem, stopping
+from .console import Console, Forecast
 from .flags import Flags, several
 from .folder import Folder, Run, make_config
-from .output import say
 
 FILES = ("config.json", "curves.npz", "summary.json", "sweep.png", "lessons.npz")
 # At most in a call, after which its settings are saved: enough for students to be taught as fast as more of them are.
@@ -47,35 +47,37 @@ class Sweep(NamedTuple):
     return self.folder.path / self.folder.saved / numbers / f"{name[1].replace(':', ',')}.npz"
 
 
-def run(values: Flags, mesh: Mesh | None, console: Any) -> int:
+def run(values: Flags, mesh: Mesh | None, console: Console) -> int:
   """Teach every setting that has no file yet, and show all; return the exit status."""
-  with command.user_errors():
-    swept = _prepare(values)
+  with console.doing("reading data") as task, command.user_errors():
+    swept = _prepare(values, task.now)
   for note in swept.notes:
-    say(console, f"note: {note}")
+    console.say(f"note: {note}")
   with swept.folder.begin(swept.config, resume=values.resume, overwrite=values.overwrite) as held:
     with command.user_errors():
       missing = _find_missing(swept)
     begin, done = time.perf_counter(), len(swept.settings) - len(missing)
     try:
-      with output.make_progress(console) as progress, stopping.together():
-        bar = progress.add_task("compiling", total=len(swept.settings), completed=done)
+      with console.doing("compiling", total=len(swept.settings)) as task, stopping.together():
+        forecast = Forecast(1)
+        forecast.begin(done / len(swept.settings))
         taught = stacking.teach_settings(
           swept.keys, {name: swept.settings[name] for name in missing}, at_once=_STUDENTS_AT_ONCE, mesh=mesh
         )
         for name, result in taught:
           _save(swept.path(name), result)
           done += 1
-          progress.update(bar, completed=done, description="teaching")
+          left = forecast.left(done / len(swept.settings), compiling=0.0)
+          task.update(done, f"setting {done} of {len(swept.settings)}", left)
           _, stopped = stopping.agree(save=False)
           if stopped:
             raise stopped
     except KeyboardInterrupt as error:
-      say(console, f"stopped: {done} of {len(swept.settings)} settings are finished; --resume continues")
+      console.say(f"stopped: {done} of {len(swept.settings)} settings are finished; --resume continues")
       return stopping.status_of(error)
     before = len(swept.settings) - len(missing)
     resumed = f", {before} were there" if before else ""
-    say(console, f"{len(missing)} settings in {time.perf_counter() - begin:.1f} s, compiling included{resumed}")
+    console.say(f"{len(missing)} settings in {time.perf_counter() - begin:.1f} s, compiling included{resumed}")
     status = _write(held, swept, console) if devices.is_first() else 0
     return int(devices.from_first(np.asarray(status)))
 
@@ -83,17 +85,22 @@ def run(values: Flags, mesh: Mesh | None, console: Any) -> int:
 # --- From flags to settings.
 
 
-def _prepare(values: Flags) -> Sweep:
-  """Check the flags and prepare everything up to the first step. Errors name the flag."""
+def _prepare(values: Flags, now: Callable[[str], None]) -> Sweep:
+  """Check the flags and prepare everything up to the first step; `now` is told what is done. Errors name the flag."""
   problem.check_starts(values)
+  problem.check_names(values)
+  methods.check_names(values)
+  folder = Folder(pathlib.Path(values.out), (*FILES, "curves.png", "time.png"), "settings")  # Those of other runs too.
+  folder.check_flags("launch.teach", values, methods.CHOSEN, methods.ADDED)
   numbers = problem.settings_of(values)
   differing = [name for name in problem.SWEPT if len(several(values[name].value)) > 1]
   if values.lessons and "batch_size" in differing:
     raise ValueError("--lessons needs one --batch_size: lessons of all settings are in one array")
   first = problem.read(values, numbers=numbers[0])
-  methods.build(values, first.learner, None)  # Raises before targets are fitted, which can take long.
+  choice = methods.choose(values, first.learner, first.dataset)
+  methods.build(values, choice, first.learner, None)  # Raises before targets are fitted, which can take long.
   givens = [first, *(problem.read(values, numbers=each, dataset=first.dataset) for each in numbers[1:])]
-  idle = [*problem.find_idle(values, first), *methods.find_idle(values)]
+  idle = [*problem.find_idle(values, first), *choice.find_idle()]
   idle += ["init_scale"] * (first.dataset.init is not None or values.start_near is not None)
   idle += ["start_near"] * (first.dataset.init is not None)
   record_every = values.record_every or max(1, values.steps // 100)
@@ -102,12 +109,12 @@ def _prepare(values: Flags) -> Sweep:
     "learning_rate": rates if len(rates) > 1 else rates[0],
     "learner": first.learner_name,
     "record_every": record_every,
-    "constraint": values.constraint or methods.default_constraints(first.learner),
-  }
-  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), methods.hash_data(values, first.digest))
-  folder = Folder(pathlib.Path(values.out), (*FILES, "curves.png", "time.png"), "settings")  # Those of other runs too.
+  } | choice.settled
+  data = methods.hash_data(values, choice, first.digest)
+  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), data)
   folder.check(config, resume=values.resume, overwrite=values.overwrite)
 
+  now("finding every w*, and checking every method")
   # The keys of a run with one of these numbers: its students are the same.
   target_key, start_key, lesson_key = jax.random.split(jax.random.key(values.seed), 3)
   targets: dict[float | None, Any] = {}  # By weight decay, on which alone of these numbers w* depends.
@@ -125,7 +132,8 @@ def _prepare(values: Flags) -> Sweep:
     )
     size = each["batch_size"]
     plan = teaching.make_plan(teachable, values.steps, size, record_every, None, None, values.lessons)
-    built = methods.build(values, given.learner, target)
+    toward = methods.find_toward(choice, given.learner, given.dataset.train, target, values.seed)
+    built = methods.build(values, choice, given.learner, target, toward)
     for key, method in built.items():
       structure = key, size, jax.tree.structure(given.learner)
       if structure not in checked:
@@ -143,6 +151,7 @@ def _prepare(values: Flags) -> Sweep:
     folder=folder,
     config=config,
     notes=list(dict.fromkeys(note for found in targets.values() for note in found[2]))
+    + choice.notes(values)
     + problem.note_idle(values, idle),
   )
 
@@ -190,7 +199,7 @@ def _save(path: pathlib.Path, result: last.Result) -> None:
 # --- Results.
 
 
-def _write(held: Run, swept: Sweep, console: Any) -> int:
+def _write(held: Run, swept: Sweep, console: Console) -> int:
   """Write the results, show them, and then draw them; return the exit status."""
   with command.user_errors():
     taught = {name: _read(swept, name) for name in swept.settings}
@@ -212,8 +221,9 @@ def _write(held: Run, swept: Sweep, console: Any) -> int:
     if each["diverged"]:
       numbers = " ".join(f"--{flag}={value:g}" for flag, value in each["numbers"].items())
       text = f"note: {each['name']} at {numbers}: {each['diverged']} students diverged, the first by step "
-      say(console, text + str(each["first_diverged_at"]))
-  status = output.draw_all({out / "sweep.png": functools.partial(_draw, swept, taught)})
+      console.say(text + str(each["first_diverged_at"]))
+  with console.doing("drawing"):
+    status = output.draw_all({out / "sweep.png": functools.partial(_draw, swept, taught)})
   output.say_written(console, [*(out / name for name in FILES), out / swept.folder.saved])
   lost = any(each["diverged"] for each in summary["settings"])
   return status or (command.DIVERGED if lost else 0)

@@ -4,20 +4,22 @@
       Seconds: logistic regression on half moons, taught by SGD (random examples, true labels), IMT (chosen examples),
       LAST (chosen labels: --teacher=greedy) and mixed teaching (both), with labels from each of three sets.
 
+  python -m launch.teach --list
+      The names of learners, teachers, sets of labels and data sets, with a line each.
+
+  python -m launch.teach --dataset=plants.csv --label=species --learner=my_module:make_network --lessons
+      Your own table and your own network, with SGD and label smoothing beside LAST, and the curriculum in lessons.npz.
+      my_module.py is in this folder; make_network(num_features, num_outputs, learning_rate) returns a learner, as
+      last_jax.learners.from_flax makes them. A part of the table is held out for testing, columns are standardized.
+
+  python -m launch.teach --dataset=mine.npz --learner=softmax --teacher=greedy --constraint=simplex
+      Your own arrays: mine.npz holds x and y, and may hold x_test, y_test, classes, target and init.
+
   python -m launch.teach --teacher=sgd,greedy --constraint=magnitude:0.5,magnitude:2,none --dataset=regression
       How far labels may lie from the truth, and what that gains.
 
   python -m launch.teach --dataset=mnist --digits=1,2,3 --learner=mlp --hidden=32 --batch_size=4 --students=5
       A network on three digits of MNIST (a subset comes with the package).
-
-  python -m launch.teach --dataset=mine.npz --learner=my_module:make_learner --learning_rate=0.01 --lessons
-      Your own data and model, and the curriculum in lessons.npz. mine.npz holds x and y, and may hold x_test, y_test,
-      classes, target and init. make_learner is called with those of num_features, num_outputs, learning_rate and
-      weight_decay that it takes as keywords, and returns a learner, as last_jax.learners.from_apply makes them.
-
-  python -m launch.teach --dataset=plants.csv --label=species --columns=length,width
-      A table with a row for each example, in a csv or parquet file. A part of it is held out for testing, and columns
-      are standardized. So are the sets that come with scikit-learn: --dataset=iris.
 
   python -m launch.teach --teacher=sgd,imt,policy --policy=runs/train_teacher --dataset=mnist --learner=softmax \\
       --nobias --learning_rate=5e-4 --start_near=0.05
@@ -56,15 +58,23 @@ from jax.sharding import Mesh
 import last_jax as last
 from last_jax import devices, loop, teaching, tools
 from last_jax.io import save_npz
+from last_jax.tools import catalogue
 from last_jax.tools.chunks import Timed
 from last_jax.watching import chunk_length
 
 from . import command, flags, methods, output, problem, stopping, sweep
+from .console import Console, Forecast
 from .folder import Folder, Run, make_config
 from .methods import Method
-from .output import Taught, say
+from .output import Taught
 from .states import Course, to_arrays
 
+TABLES = {
+  "Learners": catalogue.LEARNERS,
+  "Teachers": catalogue.TEACHERS,
+  "Constraints": catalogue.CONSTRAINTS,
+  "Data sets": catalogue.DATASETS | catalogue.SKLEARN_SETS | catalogue.FILES,
+}
 FILES = ("config.json", "curves.npz", "summary.json", "curves.png", "time.png", "lessons.npz")
 _MAX_PARAMETERS = 500  # For which the unreachable distance is computed: its cost grows with their number cubed.
 _RATES = (
@@ -79,6 +89,7 @@ def make_flags() -> flags.Flags:
   values = flags.Flags()
   problem.define_flags(values, dataset="half_moons", learner=None, bias=True, learning_rate=_RATES, lists=True)
   methods.define_flags(values)
+  values.group("Length and records", "--steps=1000 --students=100 --tolerance=0.1")
   values.whole("steps", 400, "Number of iterations.")
   values.whole("students", 20, "Number of learners that each method teaches; means and bands are over them.")
   values.wholes("batch_size", 1, "Number of examples shown in an iteration. A list sweeps over it.")
@@ -98,7 +109,7 @@ def make_flags() -> flags.Flags:
 
 def main(arguments: Sequence[str]) -> int:
   """Run the command with arguments as in `sys.argv`; return the exit status."""
-  return command.run_command(_teach, make_flags(), __doc__ or "", arguments)
+  return command.run_command(_teach, make_flags(), __doc__ or "", arguments, TABLES)
 
 
 def run() -> int:
@@ -125,15 +136,15 @@ class Setup(NamedTuple):
 
 
 def _teach(values: flags.Flags) -> int:
-  mesh = flags.start_devices(values, cpu_devices=min(values.students, devices.num_cores()))
-  console = command.make_console()
+  console = Console(quiet=bool(values.process_id))
+  mesh = flags.start_devices(values, console, cpu_devices=min(values.students, devices.num_cores()))
   with jax.enable_x64(True) if values.x64 else contextlib.nullcontext():
     if len(problem.settings_of(values)) > 1:
       return sweep.run(values, mesh, console)
-    with command.user_errors():
-      setup = _prepare(values, mesh)
+    with console.doing("reading data") as task, command.user_errors():
+      setup = _prepare(values, mesh, task.now)
     for note in setup.notes:
-      say(console, f"note: {note}")
+      console.say(f"note: {note}")
     status = 0
     with setup.folder.begin(setup.config, resume=values.resume, overwrite=values.overwrite) as run:
       taught, failure = _teach_all(setup, values, console)
@@ -142,7 +153,7 @@ def _teach(values: flags.Flags) -> int:
   if isinstance(failure, Exception):
     raise failure
   if failure is not None:
-    say(console, f"stopped: {len(taught)} of {len(setup.methods)} methods are finished; --resume continues")
+    console.say(f"stopped: {len(taught)} of {len(setup.methods)} methods are finished; --resume continues")
     return stopping.status_of(failure)
   lost = any((output.diverged_at(each) >= 0).any() for each in taught.values())
   return status or (command.DIVERGED if lost else 0)
@@ -151,13 +162,18 @@ def _teach(values: flags.Flags) -> int:
 # --- From flags to a setup.
 
 
-def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
-  """Check the flags and prepare everything up to the first step. Errors name the flag."""
+def _prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None]) -> Setup:
+  """Check the flags and prepare everything up to the first step; `now` is told what is done. Errors name the flag."""
   problem.check_starts(values)
+  problem.check_names(values)
+  methods.check_names(values)
+  folder = Folder(pathlib.Path(values.out), (*FILES, "sweep.png"), "state")  # Also of a sweep that was there before.
+  folder.check_flags("launch.teach", values, methods.CHOSEN, methods.ADDED)
   given = problem.read(values)
   dataset, learner = given.dataset, given.learner
-  methods.build(values, learner, None)  # Raises before the target is fitted, which can take long.
-  idle = [*problem.find_idle(values, given), *methods.find_idle(values)]
+  choice = methods.choose(values, learner, dataset)
+  methods.build(values, choice, learner, None)  # Raises before the target is fitted, which can take long.
+  idle = [*problem.find_idle(values, given), *choice.find_idle()]
   idle += ["init_scale"] * (dataset.init is not None or values.start_near is not None)
   idle += ["start_near"] * (dataset.init is not None)
   idle += ["examples"] * (not values.lessons)
@@ -167,18 +183,20 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
     "learner": given.learner_name,
     "record_every": record_every,
     "examples": values.examples or None,  # As in runs of before this flag.
-    "constraint": values.constraint or methods.default_constraints(learner),
-  }
-  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), methods.hash_data(values, given.digest))
-  folder = Folder(pathlib.Path(values.out), (*FILES, "sweep.png"), "state")  # Also of a sweep that was there before.
+  } | choice.settled
+  data = methods.hash_data(values, choice, given.digest)
+  config = make_config("launch.teach", values, settled | dict.fromkeys(idle), data)
   folder.check(config, resume=values.resume, overwrite=values.overwrite)
 
   # One root key: the students' randomness does not depend on how the target is found.
   target_key, start_key, lesson_key = jax.random.split(jax.random.key(values.seed), 3)
+  now("finding w*")
   target, facts, notes = problem.find_target(values, given, target_key)
   teachable = last.Problem(learner, dataset.train, target=target, test=dataset.test, tolerance=values.tolerance)
   params = problem.start(values, given, target, start_key)
-  built = methods.build(values, learner, target)
+  now("checking every method")
+  toward = methods.find_toward(choice, learner, dataset.train, target, values.seed)
+  built = methods.build(values, choice, learner, target, toward)
   certificates = {name: methods.check(name, method, teachable, values.batch_size) for name, method in built.items()}
   students = f"{values.students} student{'s' * (values.students != 1)}"
   return Setup(
@@ -199,7 +217,7 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
     folder=folder,
     config=config,
     about_lessons={"examples": values.examples, "target": target if values.examples else None} | given.words(values),
-    notes=notes + problem.note_idle(values, idle),
+    notes=notes + choice.notes(values) + problem.note_idle(values, idle),
   )
 
 
@@ -229,28 +247,35 @@ def _measure(teachable: last.Problem, params: Any) -> dict[str, jax.Array]:
 # --- Teaching.
 
 
-def _teach_all(setup: Setup, values: flags.Flags, console: Any) -> tuple[dict[str, Taught], BaseException | None]:
+def _teach_all(setup: Setup, values: flags.Flags, console: Console) -> tuple[dict[str, Taught], BaseException | None]:
   """Return what was finished, and what stopped the rest: Ctrl-C or an error."""
   taught: dict[str, Taught] = {}
   try:
-    with output.make_progress(console) as progress, stopping.together():
-      bar = progress.add_task("", total=setup.steps * len(setup.methods))
+    with console.doing("compiling", total=len(setup.methods)) as task, stopping.together():
       advance = Timed(functools.partial(last.run, **setup.settings))  # Methods that differ in numbers share programs.
+      forecast = Forecast(len(setup.methods))
       for place, (key, method) in enumerate(setup.methods.items()):
         title = f"[{place + 1}/{len(setup.methods)}] {method.teacher.name}"
-
-        def on_steps(steps: int, title: str = title, before: int = place * setup.steps) -> None:
-          progress.update(bar, completed=before + steps, description=f"{title}: teaching")
-
-        progress.update(bar, description=f"{title}: compiling")
         if not console.is_terminal:
-          say(console, f"{title}: compiling")
+          console.say(f"{title}: compiling")
         course = _make_course(setup, key)
         with command.user_errors(), command.naming("resume", True):
           resumed = values.resume and course.resume()
+        compiled = advance.compile_seconds
+        forecast.begin(course.steps / setup.steps)
+
+        def on_steps(
+          steps: int, what: str = "teaching", title: str = title, part: tuple[int, float] = (place, compiled)
+        ) -> None:
+          share = steps / setup.steps
+          left = forecast.left(share, advance.compile_seconds - part[1])
+          task.update(part[0] + share, f"{title}: {what}", left)
+
+        on_steps(course.steps, "compiling")
         taught[key] = _finish(setup, key, course, advance, values.checkpoint_seconds, on_steps)
+        forecast.end()
         timing = f"{taught[key].run_seconds:.2f} s, after {taught[key].compile_seconds:.1f} s of compiling"
-        say(console, f"{title}: {setup.steps} steps in {timing}{', resumed' * resumed}")
+        console.say(f"{title}: {setup.steps} steps in {timing}{', resumed' * resumed}")
   except (Exception, KeyboardInterrupt) as error:
     return taught, error
   return taught, None
@@ -303,7 +328,7 @@ def _finish(
   )
 
 
-def _write(run: Run, setup: Setup, taught: dict[str, Taught], console: Any, *, interrupted: bool) -> int:
+def _write(run: Run, setup: Setup, taught: dict[str, Taught], console: Console, *, interrupted: bool) -> int:
   """Write the results, show them, and then draw them; return the exit status."""
   lessons = output.to_curriculum(setup.problem, setup.params, taught, **setup.about_lessons)
   summary = output.summarize(setup.title, taught, setup.target_facts, interrupted, setup.problem.pool.classes)
@@ -313,9 +338,10 @@ def _write(run: Run, setup: Setup, taught: dict[str, Taught], console: Any, *, i
       last.save(folder / "lessons.npz", lessons)
   console.print(output.make_table(summary))
   for note in output.make_notes(summary):
-    say(console, f"note: {note}")
+    console.say(f"note: {note}")
   out, precision = setup.folder.path, f"float{8 * setup.problem.pool.x.dtype.itemsize}"
-  status = output.draw_all(output.pictures(out, setup.title, list(taught.values()), setup.target_facts, precision))
+  with console.doing("drawing"):
+    status = output.draw_all(output.pictures(out, setup.title, list(taught.values()), setup.target_facts, precision))
   output.say_written(console, [out / name for name in FILES])
   return status
 

@@ -63,7 +63,7 @@ def name_of_set(constraint: Constraint, solver: Descent | None) -> str:
 def greedy(
   constraint: Constraint, toward: Target | None = None, *, layer_weights: Any = None, solver: Descent | None = None
 ) -> Teacher:
-  """LAST: random examples with the labels of equation 1.
+  """LAST: random examples with the labels that are best for the next step (equation 1).
 
   Args:
     constraint: the set of labels to choose from.

@@ -232,7 +232,7 @@ def mixed(
   shortlist: int | None = None,
   solver: Descent | None = None,
 ) -> Teacher:
-  """Mixed teaching: examples and labels.
+  """Mixed teaching: the examples and the labels that are best for the next step.
 
   Args:
     constraint: the set of labels to choose from.

@@ -10,23 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from last_jax import constraints, learners, models
+from last_jax import checks, constraints, learners, models
 from last_jax.base import Dataset, Pool
 from last_jax.constraints import Constraint
 from last_jax.io import read_arrays
 from last_jax.learners import Learner
 from last_jax.teachers import outputs
 from last_jax.teachers.outputs import Output
+from last_jax.tools.catalogue import CONSTRAINTS, LEARNERS
 from last_jax.tools.styles import Ball, Variant
 from last_jax.training import rewards
 from last_jax.training.rewards import Reward
 
-LEARNERS = ("logistic", "margin", "softmax", "least_squares", "mlp")
 ACTIVATIONS = tuple(models.ACTIVATIONS)
-CONSTRAINTS = (
-  "none, one_hot, simplex, simplex:RADIUS, simplex:max_nonzero=K, magnitude:RADIUS, magnitude:RADIUS:P, "
-  "magnitude:RADIUS:P:AROUND"
-)
 OUTPUTS = "simplex, simplex:PRIOR, free, residue:ALPHA, residue:ALPHA:free"
 ACTIONS = "binary, binary_augmented, either:PRIOR, mixtures, mixtures:MU,MU,..., FILE.npz with the array actions [A, K]"
 REWARDS = "distance, loss, accuracy, steps:ACCURACY"
@@ -59,6 +55,15 @@ def _count_classes(pool: Pool) -> int:
   return 1 + int(np.max(pool.y)) if pool.classes is None else len(pool.classes)
 
 
+def check_learner(name: str) -> None:
+  """Raise unless there is a learner of this name."""
+  if name not in LEARNERS:
+    raise ValueError(
+      f"it is not known: use one of {', '.join(LEARNERS)}, or a function of yours, module:function"
+      f"{checks.suggest(name, LEARNERS)}"
+    )
+
+
 def learner(
   name: str, dataset: Dataset, *, hidden: Sequence[int] = (32,), activation: str = "relu", **settings: Any
 ) -> Learner:
@@ -72,8 +77,7 @@ def learner(
     **settings: learning_rate, weight_decay, bias, momentum, nesterov.
   """
   x, y = dataset.train.x, dataset.train.y
-  if name not in LEARNERS:
-    raise ValueError(f"it is not known: use one of {', '.join(LEARNERS)}, or a function of yours, module:function")
+  check_learner(name)
   if x.ndim != 2:
     raise ValueError(
       f"it takes examples of one dimension, but those of the data have shape {list(x.shape[1:])}: flatten them, or "
@@ -133,7 +137,8 @@ _BALLS: Mapping[str, Callable[..., Constraint]] = {"simplex": constraints.simple
 def _read_ball(text: str) -> tuple[str, Ball]:
   kind, *parts = text.split(":")
   if kind not in _BALLS or not 1 <= len(parts) <= 3:
-    raise ValueError(f"it must have one of the forms {CONSTRAINTS}")
+    near = checks.suggest(text, CONSTRAINTS) or checks.suggest(kind, ("none", "one_hot", *_BALLS))
+    raise ValueError(f"it must have one of the forms {', '.join(CONSTRAINTS)}{near}")
   radius, p = _number(parts[0]), _number(parts[1]) if len(parts) > 1 else 2.0
   return kind, Ball(radius, p, parts[2] if len(parts) > 2 else "truth", simplex=kind == "simplex")
 

@@ -14,7 +14,8 @@ from benchmarks.equality import ResultsDiffer
 from benchmarks.harness import Job
 from benchmarks.jobs import JOBS, sweeps
 from benchmarks.records import Limit, Measurement, Target
-from launch.command import UsageError, make_console, run_command
+from launch.command import UsageError, run_command
+from launch.console import Console
 from tests.benchmarks.measuring import against, measurement, needs_torch, timing
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -195,7 +196,7 @@ def test_limits_are_rows_of_the_table_and_are_read_again():
 
 
 def test_brackets_are_printed(capsys):
-  make_console().print(tables.make_table([measurement()]))
+  Console().print(tables.make_table([measurement()]))
   assert "2.00 [2.00, 2.00] µs" in capsys.readouterr().out
 
 

@@ -133,8 +133,8 @@ class TestTwoRuns:
     """Checked before the target is fitted, and again when the run begins."""
     prepare = teach._prepare
 
-    def slowly(values, mesh):
-      setup = prepare(values, mesh)
+    def slowly(*arguments):
+      setup = prepare(*arguments)
       data.save_npz(tmp_path / "curves.npz", x=np.eye(2), y=np.arange(2))
       return setup
 

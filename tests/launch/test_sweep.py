@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import last_jax as last
-from last_jax import stacking
+from last_jax import data, stacking
 from last_jax.io import read_arrays
 from launch import command, methods, sweep, teach
 from tests.compilations import counted
@@ -190,7 +190,8 @@ class TestFlags:
     values = teach.make_flags()
     values(["teach", "--teacher=label_smoothing,distillation", "--mu=0.7,0.9,0.7", "--temperature=2"])
     learner = last.learners.logistic(2, learning_rate=0.1)
-    built = methods.build(values, learner, learner.init(jax.random.key(0)))
+    choice = methods.choose(values, learner, data.half_moons())
+    built = methods.build(values, choice, learner, learner.init(jax.random.key(0)))
     assert {key: method.teacher.name for key, method in built.items()} == {
       "label_smoothing:0.7": "label smoothing (mu 0.7)",
       "label_smoothing:0.9": "label smoothing (mu 0.9)",

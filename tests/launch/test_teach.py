@@ -166,7 +166,8 @@ class TestMethods:
     values = teach.make_flags()
     values(["teach", *flags])
     learner = last.learners.logistic(2, learning_rate=0.1)
-    built = methods.build(values, learner, learner.init(jax.random.key(0)))
+    choice = methods.choose(values, learner, data.half_moons())
+    built = methods.build(values, choice, learner, learner.init(jax.random.key(0)))
     return {key: method.teacher.name for key, method in built.items()}
 
   def test_those_of_a_run_without_flags(self):

@@ -14,7 +14,7 @@ import pytest
 
 import last_jax as last
 from last_jax.io import read_arrays
-from launch import teach, train_teacher
+from launch import metrics, teach, train_teacher
 from tests.launch.running import read_all, start_process
 
 SMALL = (
@@ -281,9 +281,9 @@ class TestResuming:
     whole = (trained / "metrics.jsonl").read_bytes()
     for length in range(whole.rindex(b"{") + 1, len(whole)):
       path.write_bytes(whole[:length])
-      assert [line["episode"] for line in train_teacher._read_metrics(path, 60)] == [10, 20, 30, 40, 50]
+      assert [line["episode"] for line in metrics.read(path, 60)] == [10, 20, 30, 40, 50]
     path.write_bytes(whole)
-    assert [line["episode"] for line in train_teacher._read_metrics(path, 40)] == [10, 20, 30, 40]
+    assert [line["episode"] for line in metrics.read(path, 40)] == [10, 20, 30, 40]
     assert path.read_bytes() == b"".join(whole.splitlines(keepends=True)[:4])
 
   @pytest.mark.slow
