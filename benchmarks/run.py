@@ -37,7 +37,8 @@ from benchmarks.harness import Job, Options
 from benchmarks.jobs import JOBS
 from benchmarks.records import Measurement
 from last_jax.tools import check_writable, write_json
-from launch.command import FAILED, UsageError, make_console, run_command
+from launch.command import FAILED, UsageError, make_console, run_command, user_errors
+from launch.flags import MOST
 from launch.stopping import INTERRUPTED
 
 
@@ -53,12 +54,12 @@ def define_flags() -> flags.FlagValues:
   define(flags.DEFINE_list, "suite", list(JOBS), f"Jobs to run, separated by commas. {known}.")
   define(text, "out", os.path.join("runs", "benchmarks"), "Folder for benchmarks.json and the plots.")
   define(text, "json", None, "Another file for the content of benchmarks.json.")
-  define(whole, "repetitions", 7, "Number of timed calls of each side, in turns.", lower_bound=1)
-  define(whole, "seed", 0, "Of the cases and of the examples proposed.", lower_bound=0, upper_bound=2**31 - 1)
+  define(whole, "repetitions", 7, "Number of timed calls of each side, in turns.", lower_bound=1, upper_bound=MOST)
+  define(whole, "seed", 0, "Of the cases and of the examples proposed.", lower_bound=0, upper_bound=MOST)
   threads = "Number of threads of PyTorch. Unless given, its default and one are tried; the faster counts."
-  define(whole, "torch_threads", None, threads, lower_bound=1)
+  define(whole, "torch_threads", None, threads, lower_bound=1, upper_bound=MOST)
   devices = "Number of devices that JAX divides a CPU into; students are split over them. One per core unless given."
-  define(whole, "devices", None, devices, lower_bound=1)
+  define(whole, "devices", None, devices, lower_bound=1, upper_bound=MOST)
   other = "Python interpreter of an environment with neural_tangents, to which `tangent_kernel` is then compared."
   define(text, "neural_tangents", None, other)
   define(flags.DEFINE_boolean, "tiny", False, "Cases so small that times mean nothing.")
@@ -71,7 +72,8 @@ def main(values: flags.FlagValues) -> int:
   folder, files = _prepare_files(values.out, values.json)
   if values.tiny:
     machine.compile_quickly()
-  last.devices.prepare(devices=values.devices or (None if last.devices.has_started() else last.devices.num_cores()))
+  with user_errors({"devices": "devices"}):
+    last.devices.prepare(devices=values.devices or (None if last.devices.has_started() else last.devices.num_cores()))
   console = make_console()
   for why in baselines.missing():
     console.print(why, markup=False, soft_wrap=True)
@@ -122,15 +124,16 @@ def choose_jobs(names: Iterable[str]) -> list[Job]:
 def _prepare_files(out: str, json_file: str | None) -> tuple[pathlib.Path, list[pathlib.Path]]:
   """Return the folder and the JSON files, checked before minutes are spent on timing."""
   folder = pathlib.Path(out)
-  files = [folder / "benchmarks.json"] + ([] if json_file is None else [pathlib.Path(json_file)])
-  for file in files:
-    if file.is_dir():
-      raise UsageError(f"{file} is a directory: --json takes a file, --out a directory")
+  files = {"out": folder / "benchmarks.json"} | ({} if json_file is None else {"json": pathlib.Path(json_file)})
+  for flag, file in files.items():
+    if os.path.isdir(file):
+      raise UsageError(f"--{flag}: {file} is a directory: --json takes a file, --out a directory")
     try:
       check_writable(file.parent)
-    except OSError as error:
-      raise UsageError(f"cannot write to {file.parent}: {error.strerror}") from error
-  return folder, files
+      file.exists()  # Raises where it can be no name of a file.
+    except (OSError, ValueError) as error:
+      raise UsageError(f"--{flag}: cannot write to {file.parent}: {error}") from error
+  return folder, [*files.values()]
 
 
 class Done(NamedTuple):

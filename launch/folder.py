@@ -74,7 +74,7 @@ def check_writable(out: str | pathlib.Path) -> None:
   if devices.is_first():
     try:
       tools.check_writable(out)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # The latter where it is no path at all.
       raise OSError(f"--out={out} cannot be written to: {error}") from error
 
 

@@ -36,6 +36,7 @@ from last_jax.io import remove_temporaries
 from last_jax.reproduction import FIGURES, SEEDS, Figure, Finished, Size, report
 
 from . import command, lock, problem, stopping
+from .flags import MOST
 from .folder import check_writable, make_config
 from .output import draw_all, make_progress, say, say_written
 
@@ -53,7 +54,7 @@ def make_flags() -> flags.FlagValues:
     whole, "seeds", None,
     f"Students (for learned teachers: teachers) on which each method is tried. Default: {SEEDS['usual']}, "
     f"{SEEDS['full']} with --full, {SEEDS['quick']} with --quick. Fewer than six give no verdict.",
-    lower_bound=1,
+    lower_bound=1, upper_bound=MOST,
   )  # fmt: skip
   define(switch, "quick", False, "Tiny sizes, which only show that everything works.")
   define(switch, "full", False, "The paper's sizes.")
@@ -61,12 +62,12 @@ def make_flags() -> flags.FlagValues:
   define(
     whole, "jobs", None,
     "Number of figures made at the same time. Default: one for each core, at most four. With 1, other figures do not "
-    "disturb wall times.", lower_bound=1,
+    "disturb wall times.", lower_bound=1, upper_bound=MOST,
   )  # fmt: skip
   define(switch, "redo", False, "Make finished figures again.")
   define(
     whole, "seed", 0, "The first of the seeds: of synthetic data, starts, examples and training.", lower_bound=0,
-    upper_bound=2**31 - 1,
+    upper_bound=MOST,
   )  # fmt: skip
   define(text, "out", os.path.join("runs", "reproduce"), "Folder for the page and all other files.")
   return values

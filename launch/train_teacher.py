@@ -167,6 +167,7 @@ class Setup(NamedTuple):
 def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
   """Check the flags and prepare everything up to the first episode. Errors name the flag."""
   checks.check_not_negative("--checkpoint_seconds", values.checkpoint_seconds)
+  checks.check_number("--start_near", values.start_near)
   given = problem.read(values, LEARNING_RATES)
   dataset, learner = given.dataset, given.learner
   if values.validation == "test" and dataset.test is None:
