@@ -182,7 +182,7 @@ class Curriculum:
 
   def __repr__(self) -> str:
     told = self.facts
-    of = f"{', '.join(told['teachers'])}: " * bool(told["teachers"])
+    of = f"{', '.join(told['teachers'] or [])}: " * bool(told["teachers"])
     many = f", {told['students']} students" * (told["students"] is not None)
     return f"Curriculum({of}{told['steps']} steps of {told['batch_size']}, {told['loss']['name']}{many})"
 

@@ -337,7 +337,7 @@ def stop_before_computing(monkeypatch):
   monkeypatch.setattr(distilling.distill, "_solve_mean", _accept)
   monkeypatch.setattr(distilling.distill, "_search", _accept)
   monkeypatch.setattr(reproduce, "_make_all", _accept)
-  monkeypatch.setattr(benchmarks_run.machine, "facts", _accept)
+  monkeypatch.setattr(benchmarks_run.baselines, "missing", _accept)
   for name in ("half_moons", "gaussian", "regression"):
     monkeypatch.setattr(last.data, name, functools.lru_cache(getattr(last.data, name)))
 
