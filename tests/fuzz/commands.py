@@ -316,6 +316,8 @@ def stop_before_computing(monkeypatch):
 
   def find_target(values, given, key):
     target = problem.read_params(values, given, "target")
+    if sum(leaf.size for leaf in jax.tree.leaves(given.learner.shapes())) > 10**7:
+      raise MemoryError
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), given.learner.shapes())
     return zeros if target is None else target, {}, []
 
@@ -388,6 +390,8 @@ def outcome_of(command: Command, given: dict[str, str]) -> Outcome:
     if "out" in set_:
       shutil.rmtree(set_["out"].partition("=")[2], ignore_errors=True)
   text = errors.getvalue()
+  if status == 1 and text.startswith("error: out of memory"):
+    return Outcome("named")
   if status != 2 or not re.fullmatch(r"error: [^\n]{1,1100}\n", text):
     return Outcome("raw", f"status {status}: {text[:300]!r}, {len(text)} characters")
   by_themselves = all(command.flags[name].may_be(value) for name, value in given.items())
