@@ -202,7 +202,8 @@ def _load(values: Flags) -> last.Dataset:
   name = values.dataset
   if name == "mnist":
     check_mnist_folder(values.mnist_folder)
-    checks.check_positive("--feature_scale", values.feature_scale)
+    scale = checks.check_positive("--feature_scale", values.feature_scale)
+    checks.check_positive("--feature_scale", np.float32(scale))  # Nor may it vanish.
     digits = [int(word) for word in values.digits if re.fullmatch(r"\s*[0-9]\s*", word)]
     if len(digits) < len(values.digits) or len(set(digits)) < len(digits) or len(digits) < 2:
       raise ValueError(f"--digits={','.join(values.digits)} must be at least two of 0 to 9, each once, as 3,5")
@@ -309,7 +310,7 @@ def _from_module(name: str, dataset: last.Dataset, settings: dict[str, Any]) -> 
   try:
     function = getattr(importlib.import_module(module_name), function_name)
     parameters = inspect.signature(function).parameters.values()
-  except Exception as error:  # Importing runs the user's code, which may raise anything.
+  except (Exception, SystemExit) as error:  # Importing runs the user's code, which may raise anything.
     raise ValueError(f"cannot import it: {type(error).__name__}: {error}") from error
   shape = dataset.train.x.shape[1:]
   offered = {
@@ -321,7 +322,7 @@ def _from_module(name: str, dataset: last.Dataset, settings: dict[str, Any]) -> 
   given = {key: value for key, value in offered.items() if takes_all or any(p.name == key for p in parameters)}
   try:
     learner = function(**given)
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     raise ValueError(
       f"calling it with {', '.join(given) or 'no arguments'} raised {type(error).__name__}: {error}"
     ) from error

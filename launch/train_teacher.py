@@ -258,6 +258,8 @@ def _train(held: Run, setup: Setup, values: flags.Flags, console: Any) -> int:
     elif values.resume:
       say(console, "there is no checkpoint yet: training starts at the beginning")
     lines = _read_metrics(setup.folder.path / METRICS_FILE, int(state.episode)) if devices.is_first() else []
+  if devices.is_first() and int(state.episode) > (lines[-1]["episode"] if lines else 0):
+    say(console, f"note: {METRICS_FILE} has lost its lines before episode {int(state.episode)}: they are not drawn")
   advance, saved, last_save = Timed(Trainer.advance), int(state.episode), time.perf_counter()
   path = setup.folder.path / METRICS_FILE if devices.is_first() else pathlib.Path(os.devnull)
   try:

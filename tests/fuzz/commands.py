@@ -273,7 +273,7 @@ def commands() -> dict[str, Command]:
         "seeds": Flag(count),
         "quick": Flag(switch),
         "full": Flag(switch),
-        "mnist_folder": Flag(words("./", "folder")),  # It is there: what is in it is the figures' matter.
+        "mnist_folder": Flag(os.path.isdir),  # What is in it is the figures' matter.
         "jobs": Flag(count),
         "redo": Flag(switch),
         "seed": Flag(seed),
@@ -292,8 +292,7 @@ def commands() -> dict[str, Command]:
         "torch_threads": Flag(count),
         "devices": Flag(number(1, 1, whole=True)),
         "neural_tangents": Flag(any_text),
-        # On, it changes how everything after it compiles.
-        "tiny": Flag(lambda text: text.lower() in ("false", "f", "0", "no", "n")),
+        "tiny": Flag(switch),
       },
       (),
     ),
