@@ -36,7 +36,7 @@ from benchmarks.jobs import JOBS
 from benchmarks.records import Measurement
 from last_jax.checks import suggest
 from last_jax.tools import check_writable, write_json
-from launch.command import FAILED, UsageError, run_command
+from launch.command import FAILED, UsageError, run_command, user_errors
 from launch.console import Console
 from launch.flags import Flags
 from launch.stopping import INTERRUPTED
@@ -75,7 +75,8 @@ def main(values: Flags) -> int:
   folder, files = _prepare_files(values.out, values.json)
   if values.tiny:
     machine.compile_quickly()
-  last.devices.prepare(devices=values.devices or (None if last.devices.has_started() else last.devices.num_cores()))
+  with user_errors({"devices": "devices"}):
+    last.devices.prepare(devices=values.devices or (None if last.devices.has_started() else last.devices.num_cores()))
   console = Console()
   for why in baselines.missing():
     console.say(why)
@@ -129,15 +130,16 @@ def choose_jobs(names: Iterable[str]) -> list[Job]:
 def _prepare_files(out: str, json_file: str | None) -> tuple[pathlib.Path, list[pathlib.Path]]:
   """Return the folder and the JSON files, checked before minutes are spent on timing."""
   folder = pathlib.Path(out)
-  files = [folder / "benchmarks.json"] + ([] if json_file is None else [pathlib.Path(json_file)])
-  for file in files:
-    if file.is_dir():
-      raise UsageError(f"{file} is a directory: --json takes a file, --out a directory")
+  files = {"out": folder / "benchmarks.json"} | ({} if json_file is None else {"json": pathlib.Path(json_file)})
+  for flag, file in files.items():
+    if os.path.isdir(file):
+      raise UsageError(f"--{flag}: {file} is a directory: --json takes a file, --out a directory")
     try:
       check_writable(file.parent)
-    except OSError as error:
-      raise UsageError(f"cannot write to {file.parent}: {error.strerror}") from error
-  return folder, files
+      file.exists()  # Raises where it can be no name of a file.
+    except (OSError, ValueError) as error:
+      raise UsageError(f"--{flag}: cannot write to {file.parent}: {error}") from error
+  return folder, [*files.values()]
 
 
 class Done(NamedTuple):

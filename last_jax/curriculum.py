@@ -182,7 +182,7 @@ class Curriculum:
 
   def __repr__(self) -> str:
     told = self.facts
-    of = f"{', '.join(told['teachers'])}: " * bool(told["teachers"])
+    of = f"{', '.join(told['teachers'] or [])}: " * bool(told["teachers"])
     many = f", {told['students']} students" * (told["students"] is not None)
     return f"Curriculum({of}{told['steps']} steps of {told['batch_size']}, {told['loss']['name']}{many})"
 
@@ -283,15 +283,32 @@ def _build(static: dict[str, Any], leaves: dict[str, Any]) -> Curriculum:
   num_outputs = static["num_outputs"]
   if type(num_outputs) is not int or not 1 <= num_outputs < 2**31:
     raise ValueError(f"num_outputs must be a whole number from 1, but it is {num_outputs!r}")
+  _check_facts(static)
   for name in static["teachers"] or [""]:
     _check_arrays(_before(name), static, leaves)
   return Curriculum.tree_unflatten((tuple(leaves), json.dumps(static)), leaves.values())
 
 
+def _check_facts(static: dict[str, Any]) -> None:
+  """Raise unless the facts that are used have the types that they should have."""
+  teachers, students, pool = static["teachers"], static["students"], static["pool"]
+  if teachers is not None and not (isinstance(teachers, list) and all(isinstance(each, str) for each in teachers)):
+    raise ValueError("teachers must be names, or none")
+  if students is not None and (type(students) is not int or students < 1):
+    raise ValueError("students must be a whole number from 1, or none")
+  if not isinstance(static["order"], str) or not isinstance(static["loss"]["name"], str):
+    raise ValueError("order and loss must be words")
+  for name in ("x", "y"):
+    kinds = {"shape": list, "dtype": str, "sha256": str}
+    if not all(isinstance(pool[name][fact], kind) for fact, kind in kinds.items()):
+      raise ValueError(f"pool.{name} must have a shape, a dtype and a hash")
+
+
 def _check_arrays(before: str, static: dict[str, Any], leaves: dict[str, Any]) -> None:
   """Raise unless index and labels fit the facts. Labels of few classes stay as they are: whole, they can be large."""
   index, label = leaves[f"{before}index"], leaves.get(f"{before}label")
-  if index.shape[-2:] != (static["steps"], static["batch_size"]):
+  lead = () if static["students"] is None else (static["students"],)
+  if index.shape != (*lead, static["steps"], static["batch_size"]) or index.dtype.kind not in "iu":
     raise ValueError(f"{before}index has shape {index.shape}, which is not that of its facts")
   if label is not None:
     if label.shape[-1:] != (static["num_outputs"],):

@@ -119,7 +119,9 @@ def streamed(folder: str | os.PathLike[str]) -> Iterator[Records]:
   header, leaves = io.read(folder / _STATE)
   if header["about"].get("stream") != _VERSION:
     raise ValueError(f"{folder / _STATE} was not written by last_jax.stream, or by another version")
-  step, last = header["about"]["first"], int(np.max(leaves["step"]))
+  step, last = header["about"].get("first"), _last_step(leaves)
+  if type(step) is not int or last is None:
+    raise ValueError(f"{folder / _STATE} holds no state of a run")
   while step < last:
     path = folder / f"records-{step}.npz"
     records = _read(path)
@@ -199,10 +201,16 @@ def _describe(certificate: Any) -> dict[str, Any] | None:
   return {"exact": certificate.exact, "road": certificate.road} if isinstance(certificate, Certificate) else None
 
 
+def _last_step(leaves: dict[str, Any]) -> int | None:
+  """Return the largest of the numbers of steps, or None where there are none."""
+  step = leaves.get("step")
+  return int(np.max(step)) if isinstance(step, np.ndarray) and step.size and step.dtype.kind in "iu" else None
+
+
 def _read(path: pathlib.Path) -> Records:
   """Return the records of one file."""
   header, leaves = io.read(path)
-  if header["kind"] != Records.__name__ or "step" not in leaves:
+  if header["kind"] != Records.__name__ or _last_step(leaves) is None:
     raise ValueError(f"{path} holds no records")
 
   def part(name: str) -> Any:
@@ -211,9 +219,12 @@ def _read(path: pathlib.Path) -> Records:
     return leaves.get(name, below or None)
 
   lessons, certificate, static = part("lessons"), part("certificate"), header["about"].get("certificate")
-  if lessons is not None:
-    lessons = Lesson(**lessons)
-  if static is not None:
-    certificate = Certificate(**certificate, **static)
+  try:
+    if lessons is not None:
+      lessons = Lesson(**lessons)
+    if static is not None:
+      certificate = Certificate(**certificate, **static)
+  except TypeError as error:
+    raise ValueError(f"{path} holds no records: {error}") from error
   metrics = {name: leaves.get(name) for name in (*_METRICS, "diverged")}
   return Records(leaves["step"], **metrics, probe=part("probe"), lessons=lessons, certificate=certificate)

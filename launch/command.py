@@ -25,6 +25,9 @@ _CONNECTION_LOST = re.compile(
   r"timed out",
   re.IGNORECASE,
 )
+_OUT_OF_MEMORY = re.compile(r"^RESOURCE_EXHAUSTED\b")  # As JAX says it.
+_LONGEST = 1000  # Characters of an error: values of flags and files may be of any length.
+_LONGEST_NAME = 50
 
 
 class UsageError(Exception):
@@ -102,7 +105,7 @@ def _run(
     sys.stdout.flush()  # Here, where a closed pipe can be handled, and not when Python exits.
     return _finish(status)
   except UsageError as error:
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"error: {_one_line(str(error))}", file=sys.stderr)
     return _leave(USAGE_ERROR)
   except KeyboardInterrupt as error:
     print("stopped", file=sys.stderr)
@@ -112,7 +115,12 @@ def _run(
     return _leave(FAILED)
   except Exception as error:
     if isinstance(error, OSError) and error.filename is not None:  # A full disk, a folder that was removed.
-      print(f"error: {error.filename}: {error.strerror or error}; files that were complete stay", file=sys.stderr)
+      text = _one_line(f"{os.fsdecode(error.filename)}: {error.strerror or error}")
+      print(f"error: {text}; files that were complete stay", file=sys.stderr)
+      return _leave(FAILED)
+    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+      text = _one_line(str(error).partition("\n")[0] or "no more memory can be had")
+      print(f"error: out of memory: {text}; files that were complete stay", file=sys.stderr)
       return _leave(FAILED)
     if not jax.distributed.is_initialized():
       raise
@@ -123,6 +131,14 @@ def _run(
     else:
       traceback.print_exc()
     return _leave(FAILED)
+
+
+def _one_line(text: str) -> str:
+  """Return an error in one line of bounded length, in characters that a terminal shows and does not obey."""
+  line = " ".join(text.split())
+  if len(line) > _LONGEST:
+    line = f"{line[: _LONGEST - 300]} ... {line[-295:]}"
+  return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
 
 
 def _is_connection_lost(error: Exception) -> bool:
@@ -163,9 +179,14 @@ def _discard_output() -> None:
 
 
 def _parse(flag_values: help.Grouped, arguments: Sequence[str]) -> None:
+  if any(re.match(r"--?flagfile(=|$)", word) for word in arguments[1:]):
+    raise UsageError("--flagfile is not read: give the flags themselves (--help shows every flag)")
+  for word in arguments[1:]:
+    if word.startswith("-") and len(word.partition("=")[0]) > _LONGEST_NAME:  # absl would look for one like it.
+      raise UsageError(f"{word[:_LONGEST_NAME]}... is not a flag (--help shows every flag)")
   try:
     rest = flag_values(list(arguments))[1:]
-  except flags.Error as error:
+  except (flags.Error, ValueError) as error:  # The latter for --noflag=value.
     raise UsageError(f"{error} (--help shows every flag)") from error
   if rest:
     raise UsageError(f"{rest[0]!r} is not a flag: flags are given as --name=value (--help shows every flag)")

@@ -18,12 +18,13 @@ from .console import Console
 DEVICE_FLAGS = ("platform", "devices", "coordinator", "num_processes", "process_id")
 # Flags that do not change the results of a run, so that they may differ when it is resumed.
 NEUTRAL_FLAGS = ("out", "resume", "overwrite", "checkpoint_seconds", "mnist_folder", *DEVICE_FLAGS)
+MOST = 2**31 - 1  # Of whole numbers: sizes of arrays, numbers of steps, seeds.
 
 
 class Flags(help.Grouped):
   """The flags of one command, with a method to define each kind."""
 
-  def whole(self, name: str, default: int | None, text: str, least: int | None = 1, most: int | None = None) -> None:
+  def whole(self, name: str, default: int | None, text: str, least: int = 1, most: int = MOST) -> None:
     """Define a whole number."""
     flags.DEFINE_integer(name, default, text, least, most, flag_values=self)
 
@@ -75,8 +76,8 @@ class _Numbers(flags.ArgumentParser):
     except ValueError:
       kind, example = ("a whole number", "1,8") if whole else ("a number", "0.01,0.1")
       raise ValueError(f"must be {kind}, or several with commas between them, as {example}") from None
-    if whole and min(numbers) < 1:
-      raise ValueError("must be at least 1")
+    if whole and not 1 <= min(numbers) <= max(numbers) <= MOST:
+      raise ValueError(f"must be at least 1 and at most {MOST}")
     return numbers if len(numbers) > 1 else numbers[0]
 
 
@@ -132,7 +133,7 @@ def _define_setting(values: Flags, flag: str, kind: Any, default: Any, text: str
 def define_run(values: Flags, out: str) -> None:
   """Define the flags of a run that can be resumed; `out` is the default of --out."""
   values.group("The run and its folder", f"--out={out}-2 --seed=1")
-  values.whole("seed", 0, "Of everything random. The same seed gives the same numbers.", least=0, most=2**31 - 1)
+  values.whole("seed", 0, "Of everything random. The same seed gives the same numbers.", least=0)
   values.text("out", out, "Folder for the run's files. One that holds results of other settings is refused.")
   values.switch("resume", False, "Continue the run in --out where it was stopped or killed, with the same results.")
   values.switch("overwrite", False, "Start again and replace the results that an earlier run left in --out.")

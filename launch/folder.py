@@ -74,7 +74,7 @@ def check_writable(out: str | pathlib.Path) -> None:
   if devices.is_first():
     try:
       tools.check_writable(out)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # The latter where it is no path at all.
       raise OSError(f"--out={out} cannot be written to: {error}") from error
 
 
@@ -98,7 +98,8 @@ class Folder(NamedTuple):
   def check(self, config: Mapping[str, Any], *, resume: bool, overwrite: bool) -> None:
     """Create the folder; raise where it cannot be written to, or holds files of another run, naming them.
 
-    Finished results of the same command may be replaced. An unfinished run is resumed, or overwritten if asked for.
+    Finished results of the same command may be replaced: at the end of the new run, and otherwise only if asked for. An
+    unfinished run is resumed, or overwritten if asked for.
     """
     if not devices.is_first():
       return
@@ -163,7 +164,7 @@ class Folder(NamedTuple):
           remove_temporaries(place)
         if not resume:
           _remove_folder(self.path / self.saved)
-        if overwrite or (self.growing and not resume):
+        if overwrite or (self.growing and not resume):  # Without `overwrite`, nothing of them is finished.
           # summary.json is first, and the configuration last: until then it says which run the other files are of.
           for name in sorted(self.files, key=lambda name: (name == CONFIG) - (name == SUMMARY)):
             (self.path / name).unlink(missing_ok=True)
@@ -205,6 +206,11 @@ class Folder(NamedTuple):
     if self._has_states() and not resume and not self._is_finished():
       raise ValueError(
         f"{here} holds an unfinished run of the same command: --resume continues it, --overwrite starts again"
+      )
+    if self.growing and not resume and self._is_finished():
+      raise ValueError(
+        f"{here} holds a finished run of the same command, whose files a new one replaces from its start on: --resume "
+        "continues it, --overwrite starts again"
       )
 
   def _is_finished(self) -> bool:

@@ -5,14 +5,20 @@ import errno
 import os
 import pathlib
 import socket
+import warnings
 from collections.abc import Iterator
 
 try:
   import fcntl
-except ImportError:  # Not a POSIX system: two runs in one folder are then not noticed.
+except ImportError:  # Windows.
   fcntl = None  # type: ignore[assignment]
+try:
+  import msvcrt
+except ImportError:
+  msvcrt = None  # type: ignore[assignment]
 
 LOCK = ".lock"
+_LOCKED_BYTE = 2**20  # On Windows, where nobody reads what is locked: beyond the words for people.
 _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}  # Some file systems.
 
 
@@ -65,18 +71,31 @@ def _acquire(path: pathlib.Path) -> int:
 
 
 def _lock(path: pathlib.Path, descriptor: int) -> None:
-  if fcntl is None:
-    return
   try:
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except BlockingIOError:
-    holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+    _take(descriptor)
+  except (BlockingIOError, PermissionError):
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    holder = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
     raise ValueError(
       f"--out={path.parent} is in use by another run ({holder}): wait until it ends, or give another --out"
     ) from None
   except OSError as error:
     if error.errno not in _WITHOUT_LOCKS:
       raise
+
+
+def _take(descriptor: int) -> None:
+  """Lock an open file, or raise at once. The system releases the lock with the process."""
+  if fcntl is not None:
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  elif msvcrt is not None:
+    os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+    try:
+      msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+    finally:
+      os.lseek(descriptor, 0, os.SEEK_SET)
+  else:
+    warnings.warn("this system locks no files: two runs in one folder are not noticed", RuntimeWarning, stacklevel=2)
 
 
 def _is_same(path: pathlib.Path, descriptor: int) -> bool:

@@ -1,14 +1,16 @@
 """Data, learner and target from the flags that commands share. Errors name their flag."""
 
+import contextlib
 import hashlib
 import importlib
 import inspect
 import itertools
 import os
 import pathlib
+import re
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +26,7 @@ from last_jax.pool import shorten
 from last_jax.tools import specs
 from last_jax.tools.catalogue import DATASETS, LEARNERS, SKLEARN_SETS
 
-from .command import naming
+from .command import naming, user_errors
 from .flags import Flags, several
 
 TABLES = (".csv", ".parquet")
@@ -153,7 +155,7 @@ def read(
   checks.check_positive("--learning_rate", rate)
   checks.check_not_negative("--weight_decay", numbers["weight_decay"])
   try:
-    name = values.learner or specs.default_learner(dataset.train)
+    name = specs.default_learner(dataset.train) if values.learner is None else values.learner
   except ValueError as error:
     raise ValueError(f"--learner is missing: {error}") from error
   settings: dict[str, Any] = {"learning_rate": rate, "weight_decay": numbers["weight_decay"]}
@@ -195,7 +197,7 @@ def note_idle(values: Flags, idle: Sequence[str]) -> list[str]:
 
 def check_mnist_folder(folder: str | None) -> None:
   """Raise unless the folder of --mnist_folder exists, if one was given."""
-  if folder is not None and not pathlib.Path(folder).is_dir():
+  if folder is not None and not os.path.isdir(folder):  # Unlike that of pathlib, it takes any text.
     raise FileNotFoundError(f"--mnist_folder={folder}: there is no such folder")
 
 
@@ -217,24 +219,42 @@ def _load(values: Flags) -> last.Dataset:
   name = values.dataset
   if name == "mnist":
     check_mnist_folder(values.mnist_folder)
-    checks.check_positive("--feature_scale", values.feature_scale)
-    if not all(word.strip().isdecimal() for word in values.digits):
-      raise ValueError(f"--digits={','.join(values.digits)} must be whole numbers with commas between them")
-    return last.data.mnist(
-      [int(word) for word in values.digits],
-      folder=values.mnist_folder,
-      num_features=values.num_features or None,
-      feature_scale=values.feature_scale,
-      train_per_digit=values.per_digit,
-    )
+    scale = checks.check_positive("--feature_scale", values.feature_scale)
+    checks.check_positive("--feature_scale", np.float32(scale))  # Nor may it vanish.
+    digits = [int(word) for word in values.digits if re.fullmatch(r"\s*[0-9]\s*", word)]
+    if len(digits) < len(values.digits) or len(set(digits)) < len(digits) or len(digits) < 2:
+      raise ValueError(f"--digits={','.join(values.digits)} must be at least two of 0 to 9, each once, as 3,5")
+    with user_errors({"folder": "mnist_folder", "train_per_digit": "per_digit", "num_features": "num_features"}):
+      return last.data.mnist(
+        digits,
+        folder=values.mnist_folder,
+        num_features=values.num_features or None,
+        feature_scale=values.feature_scale,
+        train_per_digit=values.per_digit,
+      )
   if name in DATASETS:
     return getattr(last.data, name)(values.seed)
   if name in SKLEARN_SETS:
     return _prepare(values, _load_from_sklearn(name))
-  if not pathlib.Path(name).exists():
+  if not os.path.exists(name):
     beside = [str(each) for each in pathlib.Path(name).parent.glob(f"*{pathlib.Path(name).suffix}")]
     raise FileNotFoundError(f"--dataset={name}: there is no such file{checks.suggest(name, beside)}")
-  return last.data.load_npz(name) if name.endswith(".npz") else _prepare(values, _load_table(values))
+  with _naming_data():
+    return last.data.load_npz(name) if name.endswith(".npz") else _prepare(values, _load_table(values))
+
+
+@contextlib.contextmanager
+def _naming_data() -> Iterator[None]:
+  """Put the flag that is at fault in front of errors of the library, which name the file and the argument."""
+  try:
+    yield
+  except (ValueError, TypeError, OSError) as error:
+    message = str(error)
+    if message.startswith("--"):
+      raise
+    argument = re.search(r"(?:^|: )(features|label)\b", message)
+    flag = {"features": "columns", "label": "label"}[argument[1]] if argument else "dataset"
+    raise ValueError(f"--{flag}: {message}") from error
 
 
 def _load_from_sklearn(name: str) -> last.Pool:
@@ -303,7 +323,7 @@ def _from_module(name: str, dataset: last.Dataset, settings: dict[str, Any]) -> 
   try:
     function = getattr(importlib.import_module(module_name), function_name)
     parameters = inspect.signature(function).parameters.values()
-  except Exception as error:  # Importing runs the user's code, which may raise anything.
+  except (Exception, SystemExit) as error:  # Importing runs the user's code, which may raise anything.
     raise ValueError(f"cannot import it: {type(error).__name__}: {error}") from error
   shape = dataset.train.x.shape[1:]
   offered = {
@@ -315,7 +335,7 @@ def _from_module(name: str, dataset: last.Dataset, settings: dict[str, Any]) -> 
   given = {key: value for key, value in offered.items() if takes_all or any(p.name == key for p in parameters)}
   try:
     learner = function(**given)
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     raise ValueError(
       f"calling it with {', '.join(given) or 'no arguments'} raised {type(error).__name__}: {error}"
     ) from error

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from last_jax import devices
 from last_jax.teaching import METRICS
 
 Arrays = Mapping[str, np.ndarray]
+_WITHOUT_STUDENTS = ("step", "seconds")  # Time is their first axis.
 
 
 class Course:
@@ -88,10 +90,9 @@ class Course:
     while step < self._saved_steps:
       path = self._folder / f"records-{step}.npz"
       pieces.append(last.load(path))
-      try:
-        before, step = step, int(pieces[-1]["step"][-1])
-      except (LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} does not hold records with their steps") from error
+      if not _continues(pieces[0], pieces[-1]):
+        raise ValueError(f"{path} does not hold records with their steps, or others than the files before it")
+      before, step = step, int(pieces[-1]["step"][-1])
       if not before < step <= self._saved_steps:
         raise ValueError(f"{path} does not belong to the state beside it: it ends at step {step}")
     return pieces
@@ -99,6 +100,25 @@ class Course:
   def records(self) -> dict[str, np.ndarray]:
     """Return all records so far, those of the start first."""
     return _join([*self._saved, *self._now[2]])
+
+
+def _continues(first: Any, piece: Any) -> bool:
+  """Return whether both are records, and can be joined along time."""
+  if not isinstance(piece, dict) or not isinstance(piece.get("step"), np.ndarray) or piece["step"].ndim != 1:
+    return False
+  return (
+    len(piece["step"]) > 0
+    and set(piece) <= {"index", "label", "seconds", *first}
+    and all(_without_time(name, piece.get(name)) == _without_time(name, first[name]) for name in first)
+  )
+
+
+def _without_time(name: str, array: Any) -> tuple[str, tuple[int, ...]] | None:
+  """Return the kind of numbers and the shape, without the axis along which pieces are joined."""
+  axis = int(name not in _WITHOUT_STUDENTS)
+  if not isinstance(array, np.ndarray) or array.ndim <= axis:
+    return None
+  return array.dtype.kind, (*array.shape[:axis], *array.shape[axis + 1 :])
 
 
 def to_arrays(records: last.Records, seconds: tuple[float, float]) -> dict[str, np.ndarray]:
@@ -123,6 +143,6 @@ def _join(pieces: list[Arrays]) -> dict[str, np.ndarray]:
   """Concatenate pieces along time: the second axis, after students, or the first where there is none."""
   names = dict.fromkeys(name for piece in pieces for name in piece)  # The start has no lessons.
   return {
-    name: np.concatenate([piece[name] for piece in pieces if name in piece], int(name not in ("step", "seconds")))
+    name: np.concatenate([piece[name] for piece in pieces if name in piece], int(name not in _WITHOUT_STUDENTS))
     for name in names
   }

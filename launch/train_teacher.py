@@ -87,6 +87,10 @@ def _train(held: Run, setup: Setup, values: flags.Flags, console: Console) -> in
     elif values.resume:
       console.say("there is no checkpoint yet: training starts at the beginning")
     lines = metrics.read(setup.folder.path / metrics.METRICS_FILE, int(state.episode)) if devices.is_first() else []
+  if devices.is_first() and int(state.episode) > (lines[-1]["episode"] if lines else 0):
+    console.say(
+      f"note: {metrics.METRICS_FILE} has lost its lines before episode {int(state.episode)}: they are not drawn"
+    )
   advance, saved, last_save = Timed(Trainer.advance), int(state.episode), time.perf_counter()
   path = setup.folder.path / metrics.METRICS_FILE if devices.is_first() else pathlib.Path(os.devnull)
   try:

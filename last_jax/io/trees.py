@@ -203,8 +203,12 @@ def _encode(name: str, leaf: Any) -> tuple[str, np.ndarray]:
 def _decode(dtype: str, array: np.ndarray) -> Any:
   """Return a leaf from its dtype in the header and its array."""
   if dtype in _NUMBERS:
+    if array.dtype.kind != np.dtype(_NUMBERS[dtype]).kind:  # NumPy would cast it.
+      raise ValueError(f"the array has dtype {array.dtype}")
     return _NUMBERS[dtype](array[()])
   if dtype.startswith("key<"):
+    if array.dtype != np.uint32:  # JAX would cast it.
+      raise ValueError(f"the array has dtype {array.dtype}")
     return jax.random.wrap_key_data(jnp.asarray(array), impl=dtype.removeprefix("key<").removesuffix(">"))
   wanted = np.dtype(dtype)
   if _is_extended(wanted) and array.dtype == np.dtype(f"u{wanted.itemsize}"):

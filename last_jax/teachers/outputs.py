@@ -206,7 +206,11 @@ class Mixtures(_Choice):
 
 
 def _as_floats(name: str, values: Any) -> Array:
-  return jnp.asarray(checks.check_array(name, values), float)
+  given = checks.check_array(name, values)
+  with np.errstate(over="ignore"):  # A number too large for the dtype becomes infinite, which is refused.
+    array = jnp.asarray(given, float)
+  checks.check_finite(name, array)
+  return array
 
 
 def simplex(prior: Any = 0.0) -> Simplex:

@@ -197,7 +197,7 @@ def reward(text: str) -> Reward:
 def widths(words: Sequence[str]) -> tuple[int, ...]:
   """Return the widths of hidden layers."""
   words = [] if list(words) == [""] else words
-  if not all(word.strip().isdecimal() and int(word) for word in words):
+  if not all(word.strip().isdecimal() and 1 <= int(word) < 2**31 for word in words):
     raise ValueError("it must be the widths of hidden layers, as 32 or 64,32, or nothing for none")
   return tuple(int(word) for word in words)
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -183,8 +184,28 @@ class TestTwoRuns:
     with lock.hold(tmp_path) as held:
       held.check()
     monkeypatch.setattr(lock, "fcntl", None)
+    with pytest.warns(RuntimeWarning, match="two runs in one folder are not noticed"), lock.hold(tmp_path) as held:
+      held.check()
+
+  def test_windows(self, tmp_path, monkeypatch):
+    """There a byte is locked, beyond those that say who holds the folder."""
+    taken = set()
+
+    def locking(descriptor, mode, size):
+      place = (os.fstat(descriptor).st_ino, os.lseek(descriptor, 0, os.SEEK_CUR))
+      if place in taken:
+        raise PermissionError(errno.EACCES, "Permission denied")
+      taken.add(place)
+
+    monkeypatch.setattr(lock, "fcntl", None)
+    monkeypatch.setattr(lock, "msvcrt", types.SimpleNamespace(locking=locking, LK_NBLCK=2))
     with lock.hold(tmp_path) as held:
       held.check()
+      with pytest.raises(ValueError, match=f"in use by another run .process {os.getpid()} on"), lock.hold(tmp_path):
+        pass
+      assert (tmp_path / lock.LOCK).read_text().startswith(f"process {os.getpid()} on")
+      taken.clear()
+    assert not list(tmp_path.iterdir())
 
 
 class TestFullDisks:

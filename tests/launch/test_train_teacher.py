@@ -242,6 +242,19 @@ class TestResuming:
         assert part in error
     assert read_all(trained) == before
 
+  def test_a_finished_training_is_replaced_only_if_asked_for(self, trained, capsys):
+    before = read_all(trained)
+    assert run(trained, "--episodes=60") == 2
+    assert "holds a finished run of the same command" in capsys.readouterr().err
+    assert read_all(trained) == before
+
+  def test_metrics_that_were_lost_are_noted(self, trained, tmp_path, capsys):
+    out = shutil.copytree(trained, tmp_path / "run")
+    lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (out / "metrics.jsonl").write_text("".join(lines[:4]))
+    assert run(out, "--episodes=60", "--resume") == 0
+    assert "note: metrics.jsonl has lost its lines before episode 60" in capsys.readouterr().out
+
   def test_metrics_of_others_are_not_emptied(self, tmp_path, capsys):
     (tmp_path / "metrics.jsonl").write_text("precious\n")
     assert run(tmp_path, "--episodes=10") == 2

@@ -1,0 +1,89 @@
+"""Damaged and forged files of every format: an error that names the file, or the contents as they were.
+
+`pytest -m fuzz` tries a thousand of each format, the ordinary run a few of each; `-m faults` has every truncation.
+"""
+
+import collections
+
+import hypothesis
+import jax
+import pytest
+from hypothesis import strategies
+
+from tests.fuzz import damage
+from tests.fuzz.formats import FORMATS, LONG, contents
+
+ALL = FORMATS | LONG
+ARCHIVES = [name for name, format in ALL.items() if format.kind == "archive"]
+
+
+def fault_of(format, folder, path, right=None):
+  """What is wrong with what reading a damaged file comes to; None where it is refused by name, or `right`."""
+  try:
+    with jax.debug_nans(False):
+      found = contents(format.read(path))
+  except (ValueError, TypeError, OSError) as error:
+    text = f"{type(error).__name__}: {str(error)[:300]}"
+    return None if str(folder) in str(error) else ("unnamed", text)
+  except Exception as error:
+    return "raw", f"{type(error).__name__}: {str(error)[:300]}"
+  return ("silent", "other contents") if right is not None and found != right else None
+
+
+def check(name, folder, examples, forged):
+  """Try damages of one format, and raise unless all of them are noticed."""
+  format = ALL[name]
+  path = format.write(folder)
+  content, right = path.read_bytes(), contents(format.read(path))
+  # A changed letter can be another text, a changed byte another number: these formats have no checksums.
+  exact = right if format.kind in ("archive", "packed") and not forged else None
+  faults, cases = [], 0
+
+  @hypothesis.settings(max_examples=examples, suppress_health_check=list(hypothesis.HealthCheck))
+  @hypothesis.given(strategies.data())
+  def collect(data):
+    nonlocal cases
+    path.write_bytes(content)
+    if forged:
+      given = data.draw(damage.archive_of(path))
+      damage.write_archive(path, given)
+    else:
+      given = data.draw(damage.bytes_of(content))
+      path.write_bytes(given)
+    cases += 1
+    if fault := fault_of(format, folder, path, exact):
+      faults.append((*fault, str(given)[:1500]))
+
+  collect()
+  print(
+    f"{name}: {cases} {'forged' if forged else 'damaged'}: {dict(collections.Counter(fault[0] for fault in faults))}"
+  )
+  assert not faults, "\n\n".join(": ".join(fault) for fault in faults[:20])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_some_damaged_files(tmp_path, name):
+  check(name, tmp_path, 12, forged=False)
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_some_forged_files(tmp_path, name):
+  check(name, tmp_path, 12, forged=True)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", FORMATS)
+def test_damaged_files(tmp_path, name):
+  check(name, tmp_path, 1000, forged=False)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", LONG)
+def test_damaged_files_that_take_long(tmp_path, name):
+  check(name, tmp_path, 200, forged=False)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_forged_files(tmp_path, name):
+  check(name, tmp_path, 1000, forged=True)
