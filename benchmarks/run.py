@@ -191,6 +191,11 @@ def _show(done: Done, facts: dict[str, Any], tiny: bool, console: Console) -> No
     )
 
 
-if __name__ == "__main__":
+def run(arguments: Sequence[str]) -> int:
+  """Run the command with arguments as in `sys.argv`; return the exit status."""
   jobs = {"Jobs": {job.name: job.description for job in JOBS.values()}}
-  sys.exit(run_command(main, define_flags(), __doc__ or "", sys.argv, jobs))
+  return run_command(main, define_flags(), __doc__ or "", arguments, jobs)
+
+
+if __name__ == "__main__":
+  sys.exit(run(sys.argv))

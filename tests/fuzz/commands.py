@@ -17,7 +17,7 @@ import numpy as np
 import last_jax as last
 from benchmarks import run as benchmarks_run
 from last_jax import distilling, reproduction
-from launch import distill, folder, methods, problem, reproduce, sweep, teach, train_teacher
+from launch import distill, folder, methods, problem, reproduce, sweep, teach, train_teacher, training_setup
 from launch.command import run_command
 from tests.fuzz.outcome import Outcome
 
@@ -193,6 +193,8 @@ def commands() -> dict[str, Command]:
         "teacher": Flag(several(words(*methods.TEACHERS))),
         "constraint": Flag(several(label_set), ("--teacher=greedy",)),
         "policy": Flag(no_text, ("--teacher=policy",)),
+        "baselines": Flag(switch),
+        "toward": Flag(words("params", "outputs"), ("--teacher=greedy",)),
         "horizon": Flag(count, ("--teacher=planner", "--constraint=none")),
         "joint": Flag(switch, ("--teacher=mixed", "--constraint=none")),
         "mu": Flag(lists(share), ("--teacher=label_smoothing",)),
@@ -284,7 +286,7 @@ def commands() -> dict[str, Command]:
     "benchmarks": Command(
       _benchmark,
       {
-        "suite": Flag(several(lambda text: text.strip() in benchmarks_run.JOBS)),
+        "suite": Flag(several(lambda text: text.strip() in (*benchmarks_run.JOBS, "all"))),
         "out": Flag(any_text),
         "json": Flag(any_text),
         "repetitions": Flag(count),
@@ -331,7 +333,7 @@ def stop_before_computing(monkeypatch):
   monkeypatch.setattr(problem, "find_target", find_target)
   monkeypatch.setattr(problem, "start", no_start)
   monkeypatch.setattr(teach, "_describe_target", lambda *_: {})
-  for command in (teach, train_teacher, sweep):
+  for command in (teach, training_setup, sweep):
     monkeypatch.setattr(command, "Folder", _Folder)
   monkeypatch.setattr(distill, "Folder", _Open)
   monkeypatch.setattr(distill, "_write", _accept)

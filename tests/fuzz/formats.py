@@ -18,7 +18,7 @@ from last_jax.teachers.policy import make_policy
 from last_jax.tools import specs, write_json
 from last_jax.training.checkpoint import Checkpoints
 from last_jax.training.trainer import TrainingState
-from launch import problem, teach, train_teacher
+from launch import metrics, problem, teach
 from launch.command import naming
 from launch.folder import Folder
 from launch.states import Course
@@ -222,7 +222,7 @@ def _read_metrics(path):
   copy = path.with_name("copy.jsonl")
   shutil.copy(path, copy)
   try:
-    return json.dumps(train_teacher._read_metrics(path, 60))
+    return json.dumps(metrics.read(path, 60))
   except ValueError:
     assert path.read_bytes() == copy.read_bytes()  # After an error it is as it was.
     raise
