@@ -244,7 +244,8 @@ class TestStopping:
     assert not json.loads((broken / "summary.json").read_text())["interrupted"]
 
   @pytest.mark.slow
-  def test_killed_at_random_moments_it_resumes_to_the_same_bits(self, tmp_path):
+  @pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.faults)])
+  def test_killed_at_random_moments_it_resumes_to_the_same_bits(self, tmp_path, kills):
     flags = (
       "--teacher=sgd,greedy,mixed", "--joint", "--constraint=none,simplex", "--steps=60000", "--students=5",
       "--record_every=100", "--lessons", "--tolerance=0.05", "--checkpoint_seconds=0",
@@ -253,7 +254,7 @@ class TestStopping:
     status, _, errors = run_process(*flags, f"--out={whole}")
     assert status == 0, errors
     draw, files, killed = random.Random(0), [], 0
-    while killed < 5:
+    while killed < kills:
       process = start_process([*flags, f"--out={broken}", "--resume"])
       known, deadline = len(files), time.monotonic() + 120
       while process.poll() is None and len(list(broken.rglob("records-*.npz"))) <= known:
@@ -266,7 +267,7 @@ class TestStopping:
       killed += 1
       process.communicate()
       files = list(broken.rglob("records-*.npz"))
-    assert killed >= 3  # Or little was resumed.
+    assert killed >= min(kills, 3)  # Or little was resumed.
     status, _, errors = run_process(*flags, f"--out={broken}", "--resume")
     assert status == 0, errors
     for name in ("curves.npz", "lessons.npz"):

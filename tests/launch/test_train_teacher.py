@@ -173,7 +173,8 @@ class TestResuming:
     return {path.name for path in folder.iterdir() if path.name.isdecimal()} if folder.is_dir() else set()
 
   @pytest.mark.slow
-  def test_killed_at_ten_random_moments_it_ends_in_the_same_bits(self, tmp_path):
+  @pytest.mark.parametrize(("kills", "least"), [(3, 1), pytest.param(10, 4, marks=pytest.mark.faults)])
+  def test_killed_at_random_moments_it_ends_in_the_same_bits(self, tmp_path, kills, least):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     process = start(whole, *self.FLAGS)
     _, errors = process.communicate(timeout=300)
@@ -189,7 +190,7 @@ class TestResuming:
       process.communicate()
     draw = random.Random(0)
     killed, reached = 2, set()
-    while killed < 10:
+    while killed < kills:
       process = start(broken, *self.FLAGS, "--resume")
       time.sleep(draw.uniform(0.5 * starting, starting + 2.0))
       if process.poll() is None:
@@ -201,7 +202,7 @@ class TestResuming:
         shutil.rmtree(broken)
       process.communicate()
       reached |= self.checkpoints(broken)
-    assert len(reached) > 3, reached  # Or nothing was resumed.
+    assert len(reached) >= least, reached  # Or nothing was resumed.
     process = start(broken, *self.FLAGS, "--resume")
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
