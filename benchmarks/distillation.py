@@ -18,7 +18,6 @@ import json
 import pathlib
 import time
 import types
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -29,9 +28,9 @@ from absl import app, flags
 from flax import linen as nn
 
 import last_jax as last
+from benchmarks import distillation_report as report
 from last_jax.data.mnist import stratified
 from last_jax.distilling import train_students
-from last_jax.tools.statistics import mean_interval
 
 _TRAINED_ON = 20000  # Images of the network whose labels are a row.
 _TRANSFER_STEPS = (100, 1000)  # The first are those of labels that were made for one length only.
@@ -63,11 +62,6 @@ _SETTINGS = (
   "validation_batch", "fresh", "others",
 )  # fmt: skip
 _CONSTRAINTS = {"simplex": last.constraints.simplex(), "one": _ONE, "none": last.constraints.none()}
-TRUE, SMOOTHED, PRETRAINED = "true labels", "label smoothing (0.9)", "labels of a trained network (T = 2)"
-# Test accuracy in percent, mean and deviation over students, by number of images, as published.
-_PUBLISHED = {10: (60.9, 3.2), 100: (87.3, 0.7), 500: (93.3, 0.3)}
-SOLVED, SEARCHED = "distilled, solved", "distilled, through the loop"
-ROWS = (TRUE, SMOOTHED, PRETRAINED, SOLVED, SEARCHED)
 
 
 class _Conv(nn.Module):
@@ -168,7 +162,7 @@ def run_draw(
   given = settings_for(images, given)
   index, labels, seconds = find_labels(seed, images, train, given)
   if not given.others:
-    labels = {name: shown for name, shown in labels.items() if name in (SOLVED, SEARCHED)}
+    labels = {name: shown for name, shown in labels.items() if name in (report.SOLVED, report.SEARCHED)}
   found: dict[str, Any] = {"images": images, "draw": seed, "recipe": given.recipe, "network": given.network}
   for part in ("accuracy", "transfer"):
     found[part] = {}
@@ -205,8 +199,8 @@ def find_labels(
   search_key, _, pretraining_key, _ = _keys_of(seed)
   learner, init_fn = _make_student(given)
   truth = np.eye(10, dtype=np.float32)[y[index]]
-  labels, seconds = {TRUE: truth, SMOOTHED: 0.9 * truth + 0.01}, {}
-  labels[PRETRAINED] = pretrained_labels(pretraining_key, given.network, given.width, (x[rest], y[rest]), x[index])
+  soft = pretrained_labels(pretraining_key, given.network, given.width, (x[rest], y[rest]), x[index])
+  labels, seconds = {report.TRUE: truth, report.SMOOTHED: 0.9 * truth + 0.01, report.PRETRAINED: soft}, {}
   settings: Any = {
     "steps": given.steps, "validation": validation, "init_fn": init_fn, "constraint": _CONSTRAINTS[given.constraint],
   }  # fmt: skip
@@ -215,11 +209,11 @@ def find_labels(
     answer, _ = last.distill_labels(
       search_key, learner, x[index], y[index], road="solved", students=given.solved_students, **settings
     )
-    labels[SOLVED], seconds[SOLVED] = np.asarray(answer), time.perf_counter() - begin
+    labels[report.SOLVED], seconds[report.SOLVED] = np.asarray(answer), time.perf_counter() - begin
   if given.updates:
     begin, state = time.perf_counter(), None
     settings |= {"parametrization": "softmax"} if given.constraint == "simplex" else {}
-    first = labels[PRETRAINED] if given.constraint == "simplex" else truth
+    first = soft if given.constraint == "simplex" else truth
     for share, slower in ((3 / 4, 1), (1 / 4, 5)):  # Slower at the end: updates are noisy.
       answer, log = last.distill_labels(
         search_key, learner, x[index], y[index], batch_size=given.batch_size, students=given.students,
@@ -227,7 +221,7 @@ def find_labels(
         validation_batch=given.validation_batch, labels=first if state is None else None, **settings,
       )  # fmt: skip
       state = log.state
-    labels[SEARCHED], seconds[SEARCHED] = np.asarray(answer), time.perf_counter() - begin
+    labels[report.SEARCHED], seconds[report.SEARCHED] = np.asarray(answer), time.perf_counter() - begin
   return index, labels, seconds
 
 
@@ -244,8 +238,10 @@ def measure(
     learner, settings["init_fn"] = _make_student(given)
   else:
     key, steps, students = _keys_of(seed)[3], list(_TRANSFER_STEPS), max(2, given.fresh // 2)
-    learner = make_learner(_other(given.network), given.width, given.loss, optimizer=optax.adam(given.adam_rate))
-  if name in (SOLVED, SEARCHED) and given.constraint != "simplex":
+    learner = make_learner(
+      report.transferred_to(given.network), given.width, given.loss, optimizer=optax.adam(given.adam_rate)
+    )
+  if name in (report.SOLVED, report.SEARCHED) and given.constraint != "simplex":
     steps = steps[:1]
   tried = []
   for count in steps:
@@ -261,96 +257,6 @@ def _shrunk(learner: last.learners.Learner, share: float, key: jax.Array) -> Any
   params = learner.init(key)
   name = sorted(params)[-1]
   return {**params, name: jax.tree.map(lambda leaf: share * leaf, params[name])}
-
-
-def _other(network: str) -> str:
-  return "mlp" if network == "cnn" else "cnn"
-
-
-def _by_recipe(draws: list[dict[str, Any]]) -> dict[str, dict[int, list[dict[str, Any]]]]:
-  """Return the draws of each recipe by number of base images."""
-  groups: dict[str, dict[int, list[dict[str, Any]]]] = {}
-  for draw in sorted(draws, key=lambda draw: (draw["recipe"], draw["images"], draw["draw"])):
-    groups.setdefault(draw["recipe"], {}).setdefault(draw["images"], []).append(draw)
-  return groups
-
-
-def _names(sizes: dict[int, list[dict[str, Any]]]) -> list[str]:
-  """Return the rows that were measured, in the order of `ROWS`."""
-  measured = next(iter(sizes.values()))[0]["accuracy"]
-  return [name for name in ROWS if name in measured]
-
-
-def _titles(sizes: dict[int, list[dict[str, Any]]]) -> dict[str, str]:
-  """Return the students of each part."""
-  network = next(iter(sizes.values()))[0]["network"]
-  return {"accuracy": f"{network}, SGD", "transfer": f"{_other(network)}, Adam"}
-
-
-def table(draws: list[dict[str, Any]]) -> list[str]:
-  """Return a Markdown table for each recipe: percent correct of each draw, with intervals, by number of images."""
-  lines = []
-  for recipe, sizes in _by_recipe(draws).items():
-    titles = _titles(sizes)
-    head = [f"{images} images, {student}" for student in titles.values() for images in sizes]
-    lines += ["", f"| labels ({recipe}) | {' | '.join(head)} |", "|---" * (1 + len(head)) + "|"]
-    for name in _names(sizes):
-      cells = [
-        ", ".join(
-          f"{found.mean:.1f} ± {found.half_width:.1f}" for found in (_interval(draw, part, name) for draw in several)
-        )
-        for part in titles
-        for several in sizes.values()
-      ]
-      lines.append(f"| {name} | {' | '.join(cells)} |")
-  return lines
-
-
-def _interval(draw: dict[str, Any], part: str, name: str) -> Any:
-  """Return mean and interval over the students of a draw, in percent."""
-  return mean_interval(100 * np.asarray(draw[part][name]))
-
-
-def draw_figure(path: str, draws: list[dict[str, Any]]) -> None:
-  """Write a PNG file: accuracy by number of images, a point with its interval for each draw, a line through means.
-
-  A row of panels for each recipe; its own students on the left, those of transfer on the right.
-  """
-  from matplotlib.figure import Figure
-
-  groups = _by_recipe(draws)
-  figure = Figure(figsize=(10, 0.5 + 3.8 * len(groups)), layout="constrained")
-  panels = figure.subplots(len(groups), 2, sharex=True, sharey="row", squeeze=False)
-  ticks = sorted({draw["images"] for draw in draws})
-  for row, (recipe, sizes) in zip(panels, groups.items(), strict=True):
-    for axis, (part, title) in zip(row, _titles(sizes).items(), strict=True):
-      _draw_panel(axis, part, sizes)
-      axis.set(title=f"{recipe}: students {title}", xscale="log", xlim=(ticks[0] / 1.4, ticks[-1] * 1.4))
-      axis.set_xticks(ticks, [str(images) for images in ticks])
-      axis.set_xticks([], minor=True)
-      axis.grid(alpha=0.3)
-    row[0].set_ylabel("test accuracy (%)")
-    row[0].legend(loc="lower right", fontsize=8)
-  for axis in panels[-1]:
-    axis.set_xlabel("base images")
-  figure.savefig(path, dpi=130)
-
-
-def _draw_panel(axis: Any, part: str, sizes: dict[int, list[dict[str, Any]]]) -> None:
-  """Draw the rows and, beside students of the labels' own kind, the published figures."""
-  for place, name in enumerate(_names(sizes)):
-    places = [images * 1.04 ** (place - 1.5) for images in sizes]  # Apart, so that no interval hides another.
-    found = [[_interval(draw, part, name) for draw in several] for several in sizes.values()]
-    (line,) = axis.plot(places, [np.mean([each.mean for each in several]) for several in found], label=name)
-    points = [(at, each.mean, each.half_width) for at, several in zip(places, found, strict=True) for each in several]
-    at, means, widths = zip(*points, strict=True)
-    axis.errorbar(at, means, yerr=widths, color=line.get_color(), marker="o", markersize=3, linestyle="", capsize=2)
-  if part == "accuracy" and (known := [(n, *figures) for n, figures in _PUBLISHED.items() if n in sizes]):
-    at, means, widths = zip(*known, strict=True)
-    axis.errorbar(
-      at, means, yerr=widths, color="gray", marker="x", linestyle=":", capsize=3,
-      label="label distillation, Bohdal et al. (LeNet)",
-    )  # fmt: skip
 
 
 def define_flags() -> None:
@@ -383,12 +289,6 @@ def define_flags() -> None:
   flags.DEFINE_string("plot", None, "Where to write the picture, a PNG file.")
 
 
-def read(paths: Iterable[str]) -> list[dict[str, Any]]:
-  """Return the draws of files that `--json` wrote."""
-  files = [json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in paths]
-  return [draw for content in files for draw in content["draws"]]
-
-
 def main(_: list[str]) -> None:
   """Measure, or read what was measured, and print."""
   given = flags.FLAGS
@@ -397,9 +297,9 @@ def main(_: list[str]) -> None:
     raise app.UsageError("--images must be multiples of 10, as 10,100")
   if not given.read and not given.mnist_folder:
     raise app.UsageError("--mnist_folder is needed: the folder of the four IDX files")
-  draws = read(given.read)
+  draws = report.read(given.read)
   if given.read:
-    print("\n".join(table(draws)))
+    print("\n".join(report.table(draws)))
   else:
     train, test = load(given.mnist_folder)
     seeds = range(given.first_draw, given.first_draw + given.draws)
@@ -407,7 +307,7 @@ def main(_: list[str]) -> None:
       draws.append(run_draw(seed, size, train, test, given))
       seconds, largest = draws[-1]["seconds"], draws[-1]["largest"]
       print(f"{size} images, draw {seed}: seconds {seconds}, largest {largest}", flush=True)
-      print("\n".join([*table(draws), ""]), flush=True)
+      print("\n".join([*report.table(draws), ""]), flush=True)
       if given.json:  # After each draw: what is measured stays if the next one is stopped.
         content = {
           "settings": {name: getattr(given, name) for name in _SETTINGS},
@@ -415,7 +315,7 @@ def main(_: list[str]) -> None:
         }
         pathlib.Path(given.json).write_text(json.dumps(content), encoding="utf-8")
   if given.plot:
-    draw_figure(given.plot, draws)
+    report.draw_figure(given.plot, draws)
 
 
 if __name__ == "__main__":

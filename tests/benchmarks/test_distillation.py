@@ -12,6 +12,7 @@ from flax import linen as nn
 
 import last_jax as last
 from benchmarks import distillation
+from benchmarks import distillation_report as report
 from last_jax.data.mnist import stratified
 
 
@@ -23,13 +24,13 @@ def draw_of(recipe, images, draw, names, students=6):
 
 
 def test_rows_are_means_with_intervals():
-  names = (distillation.SEARCHED, distillation.TRUE)  # Not in their order, as files have them.
+  names = (report.SEARCHED, report.TRUE)  # Not in their order, as files have them.
   draws = [draw_of("probabilities", 100, 0, names), *(draw_of("free", 10, draw, names) for draw in (1, 0))]
-  lines = distillation.table(draws)
+  lines = report.table(draws)
   assert lines[1] == "| labels (free) | 10 images, conv, SGD | 10 images, cnn, Adam |"
   assert lines[6] == "| labels (probabilities) | 100 images, cnn, SGD | 100 images, mlp, Adam |"
   for rows, chosen in ((lines[3:5], (draws[2], draws[1])), (lines[8:], draws[:1])):
-    for name, row in zip((distillation.TRUE, distillation.SEARCHED), rows, strict=True):
+    for name, row in zip((report.TRUE, report.SEARCHED), rows, strict=True):
       first, *cells = row.removesuffix(" |").split(" | ")
       assert first == f"| {name}"
       for part, cell in zip(("accuracy", "transfer"), cells, strict=True):
@@ -46,16 +47,16 @@ def test_files_of_several_runs_are_read_together(tmp_path):
   for i, draws in enumerate(([{"a": 1}], [{"a": 2}, {"a": 3}])):
     paths.append(tmp_path / f"{i}.json")
     paths[-1].write_text(json.dumps({"settings": {}, "draws": draws}))
-  assert distillation.read(paths) == [{"a": 1}, {"a": 2}, {"a": 3}]
+  assert report.read(paths) == [{"a": 1}, {"a": 2}, {"a": 3}]
 
 
 def test_the_picture_shows_each_row_at_each_size(tmp_path, monkeypatch):
-  names = [distillation.TRUE, distillation.SEARCHED]
+  names = [report.TRUE, report.SEARCHED]
   draws = [draw_of("free", size, draw, names) for size in (10, 100) for draw in range(2)]
   draws += [draw_of("probabilities", 500, 0, names)]
   drawn = []
   monkeypatch.setattr(matplotlib.figure.Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-  distillation.draw_figure(str(tmp_path / "picture.png"), draws)
+  report.draw_figure(str(tmp_path / "picture.png"), draws)
   first, *others = drawn[0].axes
   assert first.get_title() == "free: students conv, SGD"
   assert [len(axis.containers) for axis in (first, *others)] == [3, 2, 3, 2]  # The published figures are on the left.
@@ -116,11 +117,11 @@ def test_students_are_trained_on_the_labels(monkeypatch, constraint):
   )  # fmt: skip
   found = distillation.run_draw(0, 10, train, test, given)
   names = {
-    distillation.TRUE, distillation.SMOOTHED, distillation.PRETRAINED, distillation.SOLVED, distillation.SEARCHED,
+    report.TRUE, report.SMOOTHED, report.PRETRAINED, report.SOLVED, report.SEARCHED,
   }  # fmt: skip
   assert found["accuracy"].keys() == found["transfer"].keys() == names
-  labels = found["labels"][distillation.SEARCHED]
-  assert np.abs(labels - found["labels"][distillation.SOLVED]).max() > 1e-3
+  labels = found["labels"][report.SEARCHED]
+  assert np.abs(labels - found["labels"][report.SOLVED]).max() > 1e-3
   if constraint == "simplex":
     np.testing.assert_allclose(labels.sum(1), 1, atol=1e-5)
   # By hand.
@@ -133,4 +134,4 @@ def test_students_are_trained_on_the_labels(monkeypatch, constraint):
   for _ in range(4):
     student = learner.step(student, train[0][index], labels)
   right = np.argmax(learner.apply(student.params, test[0]), 1) == test[1]
-  np.testing.assert_allclose(found["accuracy"][distillation.SEARCHED][1], right.mean(), atol=0.011)
+  np.testing.assert_allclose(found["accuracy"][report.SEARCHED][1], right.mean(), atol=0.011)
