@@ -96,6 +96,8 @@ def build(values: Flags, learner: Learner, target: Any) -> dict[str, Method]:
   names = list(dict.fromkeys(values.teacher))
   if not names:
     raise ValueError(f"--teacher is empty: use some of {', '.join(TEACHERS)}")
+  if values.constraint is not None and not values.constraint:
+    raise ValueError("--constraint is empty: leave it out for the default")
   methods: dict[str, Method] = {}
   for name in names:
     checks.check_name("--teacher", name, TEACHERS)
