@@ -189,6 +189,8 @@ def build(values: Flags, choice: Choice, learner: Learner, target: Any, toward: 
     target: w*; only distillation uses it.
     toward: of `find_toward`.
   """
+  if values.constraint is not None and not values.constraint:
+    raise ValueError("--constraint is empty: leave it out for the default")
   names = choice.teacher
   methods: dict[str, Method] = {}
   for name in names:

@@ -272,38 +272,3 @@ class TestOnlyRegularFiles:
     with pytest.raises(ValueError, match="fifo must be a regular file, but it is a FIFO"):
       io.save_npz(tmp_path / "fifo", x=np.zeros(3))
     assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
-
-
-@pytest.mark.faults
-class TestEveryTruncation:
-  def check(self, read, path):
-    """Every beginning of the file is refused, in words that name it."""
-    content, damaged = path.read_bytes(), path.with_name(f"cut_{path.name}")
-    for length in range(len(content)):
-      damaged.write_bytes(content[:length])
-      assert read_or_refuse(read, damaged) is None, length
-    return len(content)
-
-  def test_policies(self, tmp_path, policy):
-    io.save_npz(
-      tmp_path / "policy.npz",
-      **policy[1] | {"__header__": np.frombuffer(json.dumps(policy[0]).encode(), np.uint8)},
-    )
-    assert self.check(last.load_policy, tmp_path / "policy.npz") > 1000
-
-  def test_data(self, tmp_path):
-    data.save_npz(tmp_path / "data.npz", x=np.eye(3), y=np.arange(3), classes=np.array(["a", "b", "c"]))
-    assert self.check(data.load_npz, tmp_path / "data.npz") > 500
-
-  def test_images(self, tmp_path):
-    content = b"\0\0\x08\x01" + struct.pack(">I", 500) + bytes(range(250)) * 2
-    (tmp_path / "images").write_bytes(content)
-    (tmp_path / "images.gz").write_bytes(gzip.compress(content))
-    assert self.check(read_idx, tmp_path / "images") > 500
-    assert self.check(read_idx, tmp_path / "images.gz") > 200
-
-  def test_json(self, tmp_path):
-    write_json(tmp_path / "a.json", {"name": [1.5, None, {"é": "text"}]})
-    text = (tmp_path / "a.json").read_text().strip()
-    (tmp_path / "a.json").write_text(text)
-    assert self.check(io.read_json, tmp_path / "a.json") > 30

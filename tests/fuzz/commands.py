@@ -337,7 +337,7 @@ def stop_before_computing(monkeypatch):
     monkeypatch.setattr(command, "Folder", _Folder)
   monkeypatch.setattr(distill, "Folder", _Open)
   monkeypatch.setattr(distill, "_write", _accept)
-  monkeypatch.setattr(distilling.distill, "_solve_mean", _accept)
+  monkeypatch.setattr(distilling.distill, "_solve", _accept)
   monkeypatch.setattr(distilling.distill, "_search", _accept)
   monkeypatch.setattr(reproduce, "_make_all", _accept)
   monkeypatch.setattr(benchmarks_run.baselines, "missing", _accept)

@@ -87,3 +87,20 @@ def test_damaged_files_that_take_long(tmp_path, name):
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_forged_files(tmp_path, name):
   check(name, tmp_path, 1000, forged=True)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_truncation(tmp_path, name):
+  """Every beginning of a file is refused, in words that name it. Of lines, those that are whole may be read."""
+  format = FORMATS[name]
+  path = format.write(tmp_path)
+  content, right = path.read_bytes(), contents(format.read(path))
+  exact = None if name in ("csv", "metrics.jsonl") else right
+  faults = []
+  for length in range(len(content)):
+    path.write_bytes(content[:length])
+    if fault := fault_of(format, tmp_path, path, exact):
+      faults.append((length, *fault))
+  print(f"{name}: {len(content)} truncations: {len(faults)} faults")
+  assert not faults, faults[:20]
