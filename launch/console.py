@@ -17,14 +17,20 @@ _LONGER = 0.2  # Share of its time that a part takes yet, if it has taken longer
 _NOTICED = 0.5  # Where the output is no terminal, the longest time by which a line may come late.
 
 
-class _Countdown:
-  """The time left, as text, which becomes less while nobody says how much it is."""
+Left = float | Callable[[], float | None] | None  # A number of seconds, or a function that knows it at any time.
 
-  def __init__(self, seconds: float | None):
-    self._end = None if seconds is None else time.monotonic() + seconds
+
+class _Countdown:
+  """The time left, as text: a number becomes less by itself."""
+
+  def __init__(self, left: Left):
+    self._left, self._begin = left, time.monotonic()
 
   def __str__(self) -> str:
-    return "" if self._end is None else f"about {clock(self._end - time.monotonic())} left"
+    left = self._left() if callable(self._left) else self._left
+    if left is not None and not callable(self._left):
+      left -= time.monotonic() - self._begin
+    return "" if left is None or left < 0 else f"about {clock(left)} left"
 
 
 class Task:
@@ -47,7 +53,7 @@ class Task:
       self._text, self._begin = text, time.monotonic()
     self._changed()
 
-  def update(self, done: float, text: str | None = None, left: float | None = None) -> None:
+  def update(self, done: float, text: str | None = None, left: Left = None) -> None:
     """Say how far it is; `left` is the number of seconds that it still takes, if somebody knows."""
     if text is not None and text != self._text:
       self._text, self._begin = text, time.monotonic()

@@ -6,7 +6,6 @@ import pathlib
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from jax.tree_util import Partial
 
 import last_jax as last
@@ -37,13 +36,14 @@ LINEAR_DEFAULT = ("sgd", "imt", "greedy", "mixed")
 NETWORK_DEFAULT = (*BASELINES, "greedy")  # To judge all examples of a pool by a network takes long.
 CLASS_SETS = ("one_hot", "simplex", "none")
 NUMBER_SETS = ("magnitude:0.5", "magnitude:1", "magnitude:2", "none")
-# Toward the outputs of a network from another start; what they are worth is measured in docs/guides/networks.md.
-NETWORK_CLASS_SETS = ("simplex:0.3", "magnitude:2")
+# Toward a loss or outputs. What this is worth is measured in docs/guides/networks.md.
+NETWORK_CLASS_SETS = ("magnitude:1", "magnitude:2")
+TOWARD = ("params", "outputs", "loss")
 # Flags that are chosen to fit the data, where they are not given; and what is added to one that is given.
 CHOSEN = ("learner", "learning_rate", "record_every", "teacher", "constraint", "toward", "baselines")
 ADDED = {"teacher": BASELINES}
 _TEMPERATURE = 3.0  # By which outputs of classes are divided.
-_COMPARED = 200  # Examples that outputs are compared on, at most.
+_COMPARED = 200  # Examples of the pool that are drawn for each step, at most.
 
 
 class Method(NamedTuple):
@@ -69,16 +69,16 @@ def define_flags(values: Flags) -> None:
     "is among the teachers, so that a number has something beside it.",
   )  # fmt: skip
   values.choice(
-    "toward", None, ("params", "outputs"),
-    "What imt, greedy, mixed and planner bring the student near to: the parameters w*, or what w* answers on "
-    f"{_COMPARED} examples of the pool (for classes divided by {_TEMPERATURE:g}). Default: params for linear learners "
-    "and with --start_near or init in the file, outputs for networks, whose parameters after training from another "
-    "start are no direction for the student.",
+    "toward", None, TOWARD,
+    "What imt, greedy, mixed and planner bring the student near to. params: w* itself. outputs: what w* answers "
+    f"(for classes divided by {_TEMPERATURE:g}). loss: a low loss, without w*. The last two on {_COMPARED} random "
+    "examples of the pool in each step. Default: params for linear learners and with --start_near or init in the file; "
+    "loss for networks, for which parameters that were trained from another start are no direction.",
   )  # fmt: skip
   values.several(
     "constraint", None,
     f"Sets of labels that greedy, mixed and planner choose from, one curve for each: {', '.join(CONSTRAINTS)}; --list "
-    f"says what they are. Default: {','.join(CLASS_SETS)} for classes ({','.join(NETWORK_CLASS_SETS)} toward outputs); "
+    f"says what they are. Default: {','.join(CLASS_SETS)} for classes ({','.join(NETWORK_CLASS_SETS)} toward others); "
     f"{','.join(NUMBER_SETS)} for numbers.",
   )  # fmt: skip
   values.text("policy", None, "policy: the folder of launch.train_teacher, or a file of last_jax.save_policy.")
@@ -107,7 +107,7 @@ class Choice(NamedTuple):
   Attributes:
     teacher: names of teachers.
     constraint: names of sets of labels.
-    toward: "params" or "outputs".
+    toward: one of `TOWARD`.
     baselines: False where they were to be left out, otherwise None: they are among the teachers, or have no place here.
   """
 
@@ -139,10 +139,10 @@ class Choice(NamedTuple):
     """Return what a person should know of what was chosen for them."""
     given = values["teacher"].present and not set(self.teacher) <= set(values.teacher)
     notes = [f"{' and '.join(BASELINES)} teach beside it, for comparison (not with --nobaselines)"] if given else []
-    if values.toward is None and self.toward == "outputs" and "toward" not in self.find_idle():
+    if values.toward is None and self.toward == "loss" and "toward" not in self.find_idle():
       notes.append(
-        "labels steer toward what w* answers (--toward=outputs): parameters of a network that was trained from another "
-        "start are no direction for a student"
+        "labels steer toward a low loss (--toward=loss), and not toward w*: parameters of a network that was trained "
+        "from another start are no direction for a student, so do not judge by the distance"
       )
     return notes
 
@@ -160,8 +160,8 @@ def choose(values: Flags, learner: Learner, dataset: last.Dataset) -> Choice:
   if values.baselines is False and values.teacher is None:
     given = [name for name in given if name not in BASELINES]
   near = values.start_near is not None or dataset.init is not None
-  toward = values.toward or ("outputs" if network and not near else "params")
-  sets = (NETWORK_CLASS_SETS if toward == "outputs" else CLASS_SETS) if classes else NUMBER_SETS
+  toward = values.toward or ("loss" if network and not near else "params")
+  sets = (CLASS_SETS if toward == "params" else NETWORK_CLASS_SETS) if classes else NUMBER_SETS
   return Choice(
     teacher=[*(name for name in baselines if name not in given), *given] if add else given,
     constraint=values.constraint or list(sets),
@@ -170,13 +170,16 @@ def choose(values: Flags, learner: Learner, dataset: last.Dataset) -> Choice:
   )
 
 
-def find_toward(choice: Choice, learner: Learner, pool: last.Pool, target: Any, seed: int) -> Any:
+def find_toward(choice: Choice, learner: Learner, pool: last.Pool, target: Any) -> Any:
   """Return what labels steer toward, or None: the parameters."""
+  size = min(len(pool), _COMPARED)
+  if choice.toward == "loss":
+    return last.targets.loss(pool, batch_size=size)
   if choice.toward == "params" or target is None:
     return None
-  x = pool.x[np.sort(np.random.default_rng([seed, 2]).permutation(len(pool))[:_COMPARED])]
+  outputs = jax.lax.map(lambda x: learner.apply(target, x[None])[0], pool.x, batch_size=size)
   temperature = _TEMPERATURE if learner.loss.classification else 1.0
-  return last.targets.outputs(x, jax.jit(learner.apply)(target, x), temperature=temperature)
+  return last.targets.outputs(pool.x, outputs, temperature=temperature, batch_size=size)
 
 
 def build(values: Flags, choice: Choice, learner: Learner, target: Any, toward: Any = None) -> dict[str, Method]:

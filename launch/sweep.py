@@ -132,7 +132,7 @@ def _prepare(values: Flags, now: Callable[[str], None]) -> Sweep:
     )
     size = each["batch_size"]
     plan = teaching.make_plan(teachable, values.steps, size, record_every, None, None, values.lessons)
-    toward = methods.find_toward(choice, given.learner, given.dataset.train, target, values.seed)
+    toward = methods.find_toward(choice, given.learner, given.dataset.train, target)
     built = methods.build(values, choice, given.learner, target, toward)
     for key, method in built.items():
       structure = key, size, jax.tree.structure(given.learner)

@@ -195,7 +195,7 @@ def _prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None])
   teachable = last.Problem(learner, dataset.train, target=target, test=dataset.test, tolerance=values.tolerance)
   params = problem.start(values, given, target, start_key)
   now("checking every method")
-  toward = methods.find_toward(choice, learner, dataset.train, target, values.seed)
+  toward = methods.find_toward(choice, learner, dataset.train, target)
   built = methods.build(values, choice, learner, target, toward)
   certificates = {name: methods.check(name, method, teachable, values.batch_size) for name, method in built.items()}
   students = f"{values.students} student{'s' * (values.students != 1)}"
@@ -268,8 +268,9 @@ def _teach_all(setup: Setup, values: flags.Flags, console: Console) -> tuple[dic
           steps: int, what: str = "teaching", title: str = title, part: tuple[int, float] = (place, compiled)
         ) -> None:
           share = steps / setup.steps
-          left = forecast.left(share, advance.compile_seconds - part[1])
-          task.update(part[0] + share, f"{title}: {what}", left)
+          # While a program compiles nobody else says how long it still takes.
+          left = functools.partial(forecast.left, share, advance.compile_seconds - part[1])
+          task.update(part[0] + share, f"{title}: {what}", left if what == "compiling" else left())
 
         on_steps(course.steps, "compiling")
         taught[key] = _finish(setup, key, course, advance, values.checkpoint_seconds, on_steps)
