@@ -13,12 +13,12 @@ from last_jax.reproduction import labels, methods, problems, seeds
 from last_jax.tools.charts import Demonstration, Side
 
 RATE, STEPS = 0.1, 110  # At the paper's rate of 1e-4 no single step could be seen.
-_TITLE = "What label synthesis is"
-_LEAD = (
+TITLE = "What label synthesis is"
+LEAD = (
   "Two students, the same start, the same random examples. For one of them a teacher chooses the label of each "
   "example; for the other it is the true label."
 )
-_TEXT = (
+TEXT = (
   "The students learn to tell two half moons apart, an example in every iteration: the one in the ring. The student "
   "below SGD is shown it with its true label, as in stochastic gradient descent (SGD). For the other, a teacher who "
   "knows where the student is to end, at the dashed green line, takes another label: the one whose step brings the "
@@ -26,8 +26,8 @@ _TEXT = (
   "truth.\n\n"
   "Every point has the colour of the label that it would be shown with now: blue for 0, orange for 1, a deeper blue "
   "below 0, red above 1. Labels go beyond the truth, or against it, while the student is far, and become soft when it "
-  "arrives. Between its two thin lines a student is less than three quarters sure: SGD soon has the direction of the "
-  "target, but is far from its certainty, and the distance counts both."
+  "arrives. Between its two thin lines a student is less than three quarters sure: SGD may have the direction of the "
+  "target, but stays far from its certainty, and the distance counts both."
 )
 
 
@@ -71,7 +71,7 @@ def make_opening(seed: int = 0) -> Demonstration:
   would_be = jax.jit(labels.label_pool)(problem, params[0], constraint())
   x, truth = np.asarray(problem.pool.x), np.asarray(problem.pool.y)
   optimal = labels.boundary(problem.target)
-  return Demonstration(_TITLE, _LEAD, _TEXT, x, truth, shown[0], np.asarray(would_be, np.float64), optimal, *sides)
+  return Demonstration(TITLE, LEAD, TEXT, x, truth, shown[0], np.asarray(would_be, np.float64), optimal, *sides)
 
 
 def _identity(params: Params) -> Params:

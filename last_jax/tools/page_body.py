@@ -93,8 +93,10 @@ def _contents(page: Page) -> str:
 <form role="search" aria-label="Figures and claims">
 {verdicts}
 <div class="fields">
-<label><span class="name">Figure</span> <select name="figure"><option value="">all</option>{options}</select></label>
-<label><span class="name">Words</span> <input type="search" name="words" autocomplete="off"></label>
+<span><label for="filter-figure">Figure</label>
+<select id="filter-figure" name="figure"><option value="">all</option>{options}</select></span>
+<span><label for="filter-words">Words</label>
+<input id="filter-words" type="search" name="words" autocomplete="off"></span>
 <button type="reset">Show all</button>
 </div>
 <p class="note" role="status"></p>

@@ -121,7 +121,7 @@ function logTicks([from, to], most) {
   if (values.length < 3) {
     const [low, high] = [10 ** from, 10 ** to];
     const digits = Math.floor(Math.log10((high - low) / most));
-    const step = [1, 2, 5, 10].map((part) => part * 10 ** digits).find((size) => (high - low) / size <= most);
+    const step = [1, 2, 5, 10].map((part) => part * 10 ** digits).find((size) => (high - low) / size <= most + 1);
     values = [];
     for (let count = Math.ceil(low / step); count * step <= high; count++) {
       values.push(Number((count * step).toPrecision(6)));
@@ -133,8 +133,9 @@ function logTicks([from, to], most) {
 
 const MOST_TICKS = { x: 7, y: 8 };
 
-/** Ticks follow a zoom. */
-function followZoom(plot) {
+/** Ticks follow a zoom; and a screen reader hears the chart's name and table, not its drawing. */
+function finishPlot(plot) {
+  for (const child of plot.children) child.setAttribute("aria-hidden", "true");
   if (plot.dataset.followed) return;
   plot.dataset.followed = "true";
   plot.on("plotly_relayout", (event) => {

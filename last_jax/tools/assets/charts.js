@@ -70,7 +70,7 @@ function drawChart(element, chart, state) {
   if (there.length && (!y.range || !xRange)) note.push("No curve has values on this axis.");
   element.querySelector(".note").textContent = note.join(" ");
   const drawn = Plotly.react(plot, [...traces.bands, ...traces.lines, ...traces.markers], layout, CONFIG);
-  return drawn.then(() => followZoom(plot));
+  return drawn.then(() => finishPlot(plot));
 }
 
 /** The names of levels, each where the fewest curves pass. Levels close to each other share a text. */

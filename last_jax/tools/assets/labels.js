@@ -48,7 +48,8 @@ function drawLabels(element, frames, state) {
     xaxis: axis(colors, { ...side, title: title("x₁") }, false, ranges[0]),
     yaxis: axis(colors, { ...side, title: title("x₂"), scaleanchor: "x" }, false, ranges[1]),
   };
-  return Plotly.react(element.querySelector(".plot"), traces, layout, CONFIG);
+  const plot = element.querySelector(".plot");
+  return Plotly.react(plot, traces, layout, CONFIG).then(() => finishPlot(plot));
 }
 
 function labelControls(element, frames, state, redraw) {
