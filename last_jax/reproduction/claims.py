@@ -13,12 +13,20 @@ FEWEST_SEEDS = 6  # With fewer, even a sign test could not reach the 5 % level.
 
 TEST = (
   "Every method teaches the same students from the same random examples, so methods are compared seed by seed. The "
-  "effect is the mean over seeds, its 95 % interval a bootstrap over seeds (BCa, 9,999 samples). A claim holds if "
-  "the whole interval lies on its side, does not hold if the whole interval lies on the other side, and is not "
-  f"resolved otherwise or with fewer than {FEWEST_SEEDS} seeds. A claim about several methods holds if each "
-  "comparison does; the table shows the weakest. Distances are compared over the run, by the mean logarithm of their "
-  "ratio with equal weight for every decade of iterations, and at the end, after the last step, unless both methods "
-  "have arrived by then; a claim must hold in both. Where they disagree, the row says so.\n\n"
+  "effect is the mean over seeds, its 95 % interval a bootstrap over seeds (BCa, bias-corrected and accelerated, 9,999 "
+  "samples). A claim holds if the whole interval lies above the threshold, does not hold if the whole interval lies "
+  f"below it, and is not resolved otherwise or with fewer than {FEWEST_SEEDS} seeds. A claim about several methods "
+  "holds if each comparison does; the table shows the weakest. Distances are compared over the run, by the mean "
+  "logarithm of their ratio with equal weight for every decade of iterations, and at the end, after the last step, "
+  "unless both methods have arrived by then, on average within ten times the rounding of w*; a claim must hold in "
+  "both. Where they disagree, the row says so.\n\n"
+  'Every row has its threshold: 1 for ratios and 0 for differences, except in these. "Level with or ahead" holds '
+  'above 0.909 times nearer: at most a tenth farther. "Exponentially, all the way" holds above 0.5: in the second half '
+  "of the way, distances shrink at more than half the pace of the first, so an interval that reaches below 1 is no "
+  'contradiction. "Faster than exponentially" holds above 2: at more than twice the pace. "At most 5 points above '
+  'chance" holds above −5 points of chance less accuracy. Claims about every seed ("always", "in ten steps") have '
+  "the least and the greatest seed in place of an interval, and a single seed refutes them: 100 % of what is counted, "
+  "or the farthest student there with more than −0.5 steps to spare, that is, by the last one.\n\n"
   "Where the paper leaves a setting open, a claim is judged in several readings, each a setting that the paper "
   "allows. The first, literal, is that of the paper's appendix with exact labels. A claim whose readings disagree "
   "depends on the reading: the row names the detail that decides. Claims about teachers that need more training "
@@ -144,15 +152,40 @@ class Estimate(NamedTuple):
     effect, interval = self._in_words()
     return f"{effect} {PARTS.get(self.part, '')}".strip(), interval
 
+  @property
+  def threshold(self) -> str:
+    """What the whole interval must exceed for the claim to hold, in the unit of the effect: "> 0.5"."""
+    sign, margin = ">", self.margin
+    if self.unit.ratio:
+      sign, margin = ("<", 10.0**-margin) if self._is_inverse else (">", 10.0**margin)
+    text = f"{margin:.3g}".replace("-", "−")
+    shown = float(f"{margin:.3g}")
+    if 1e-12 < abs(shown - margin) < 1e-5 * abs(shown):  # By so little that the rounded number itself is enough.
+      sign = "≤" if sign == "<" else "≥"
+    return f"{'every seed ' if self.every else ''}{sign} {text}"
+
+  @property
+  def _is_inverse(self) -> bool:
+    """Whether the inverse of the ratio is reported."""
+    return self.high < 0 and bool(self.unit.opposite)
+
   def _in_words(self) -> tuple[str, str]:
     if not self.unit.ratio:
       return f"{self.mean:.3g} {self.unit.text}".strip(), f"{self.low:.3g} to {self.high:.3g}"
     ends, text = (self.mean, self.low, self.high), self.unit.text
-    if self.high < 0 and self.unit.opposite:
+    if self._is_inverse:
       ends, text = (-self.mean, -self.high, -self.low), self.unit.opposite
     effect, low, high = (10.0**value for value in ends)
-    digits = ".4f" if 0.8 < effect < 1.25 else ".3g"  # Near 1 the decimals matter.
-    return f"{effect:{digits}} {text}", f"{low:{digits}} to {high:{digits}}"
+    digits = 4 if 0.8 < effect < 1.25 else None  # Near 1 the decimals matter.
+    return f"{_written(effect, digits)} {text}", f"{_written(low, digits)} to {_written(high, digits)}"
+
+
+def _written(ratio: float, decimals: int | None) -> str:
+  """Return a ratio with so many decimals, or with three digits: "0.719", "27,800,000"."""
+  if decimals is not None:
+    return f"{ratio:.{decimals}f}"
+  text = f"{ratio:.3g}"
+  return f"{float(text):,.0f}" if 1e3 <= ratio < 1e9 else text
 
 
 class Judged(NamedTuple):

@@ -7,6 +7,7 @@ import numpy as np
 
 from last_jax import constraints, data, learners, synthesis, targets
 from last_jax.base import Array, Lesson, Params, Student
+from last_jax.constraints import Constraint
 from last_jax.data.mnist import stratified
 from last_jax.problem import Problem
 from last_jax.reproduction import methods, problems, seeds
@@ -29,7 +30,7 @@ def run_half_moons(size: Size, tell: Tell) -> Outcome:
   schedule = [(steps, steps // frames)]
   records, _ = seeds.teach(problem, students, method, schedule, metrics=("distance",), probe=_identity)
   params = jax.tree.map(lambda leaf: leaf[:, 0], records.probe)  # [seeds, records, ...]
-  labels = np.asarray(jax.jit(jax.vmap(_label_pool))(problem, params)) > 0.5
+  labels = np.asarray(jax.jit(jax.vmap(label_pool, (0, 0, None)))(problem, params, constraints.one_hot())) > 0.5
   tell("looking for a line between the labels", 0.4)
   first = problems.split(problem)[0]
   found = np.array(
@@ -42,8 +43,8 @@ def run_half_moons(size: Size, tell: Tell) -> Outcome:
     np.asarray(first.pool.y),
     np.asarray(records.step),
     labels[0].astype(int),
-    _line(jax.tree.map(lambda leaf: leaf[0], params)),
-    _line(first.target),
+    boundary(jax.tree.map(lambda leaf: leaf[0], params)),
+    boundary(first.target),
   )
 
   def share(looked_at: np.ndarray) -> list[Comparison]:
@@ -78,20 +79,20 @@ def _identity(params: Params) -> Params:
   return params
 
 
-def _label_pool(problem: Problem, params: Params) -> Array:
-  """Return the best one-hot label of every example on its own, `[records, n]`, for parameters `[records, ...]`."""
+def label_pool(problem: Problem, params: Params, constraint: Constraint) -> Array:
+  """Return the best label of every example on its own, `[records, n]`, for parameters `[records, ...]`; one output."""
   learner = problem.learner
 
   def label(student: Student, x: Array, truth: Array) -> Array:
     target = targets.params(problem.target)
-    labels, _ = synthesis.greedy_labels(learner, student, target, x[None], truth[None], constraints.one_hot())
+    labels, _ = synthesis.greedy_labels(learner, student, target, x[None], truth[None], constraint)
     return labels[0, 0]
 
   over_pool = jax.vmap(label, (None, 0, 0))
   return jax.lax.map(lambda each: over_pool(learner.start(each), problem.pool.x, problem.truth), params)
 
 
-def _line(params: Params) -> np.ndarray:
+def boundary(params: Params) -> np.ndarray:
   """Return weights and bias of a decision boundary, `[..., 3]`."""
   return np.concatenate([np.asarray(params["weights"])[..., 0], np.asarray(params["bias"])], -1)
 
@@ -212,8 +213,9 @@ FIGURES = (
     "labels_half_moons",
     "Synthesized labels on half moons",
     "Figure 9",
-    "Which label one-hot LAST would give to every point, as the student (purple) comes to the optimum (green). Move "
-    "the slider to go through the iterations.",
+    "Which label one-hot LAST would give to every point: blue circles have the label 0, orange diamonds the label 1, "
+    "and an outline those whose label is not the true one. The student's boundary, the solid purple line, comes to the "
+    "target's, the dashed green line. Move the slider to go through the iterations.",
     run_half_moons,
     2.0,
   ),

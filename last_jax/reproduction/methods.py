@@ -22,14 +22,18 @@ def imt() -> Method:
 def greedy(constraint: Constraint, solver: Descent | None = None) -> Method:
   """LAST: random examples with the best labels of the set, or those that a solver finds."""
   teacher = teachers.greedy(constraint, solver=solver)
-  return Method(f"greedy:{_labels(constraint, solver)}", teacher, "greedy", label_set(constraint))
+  return Method(f"greedy:{_labels(constraint, solver)}", teacher, "greedy", _look(constraint, solver))
 
 
 def mixed(constraint: Constraint, solver: Descent | None = None, *, joint: bool = False) -> Method:
   """Chosen examples with the best labels of the set; with `joint`, both are chosen together."""
   family: Family = "joint_mixed" if joint else "mixed"
   teacher = teachers.mixed(constraint, joint=joint, solver=solver)
-  return Method(f"{family}:{_labels(constraint, solver)}", teacher, family, label_set(constraint))
+  return Method(f"{family}:{_labels(constraint, solver)}", teacher, family, _look(constraint, solver))
+
+
+def _look(constraint: Constraint, solver: Descent | None) -> Variant:
+  return label_set(constraint) if solver is None else "searched"
 
 
 def _labels(constraint: Constraint, solver: Descent | None) -> str:

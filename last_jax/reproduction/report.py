@@ -13,15 +13,19 @@ from last_jax.reproduction import storage
 from last_jax.reproduction.claims import HOLDS, LITERAL, NOT_RUN, TEST, VERDICTS, Estimate, Judged, Verdict, judge
 from last_jax.reproduction.config import SEEDS, Figure, Size
 from last_jax.reproduction.figures import FIGURES
+from last_jax.reproduction.names import NAMES
+from last_jax.reproduction.opening import make_opening
 from last_jax.reproduction.storage import Stored
+from last_jax.tools.charts import Demonstration
 from last_jax.tools.page import ClaimRow, Page, ReadingRow, Section, write_page
 
 FILES = ("index.html", "claims.json", "curves.npz", "summary.json", "config.json")
 _TITLE = "Iterative teaching by label synthesis: the paper's figures and claims"
 _INTRODUCTION = (
-  "A teacher steers a learner to target parameters w* by choosing, in every iteration, the labels of random examples "
-  "(LAST, NeurIPS 2021). Every figure of the paper was made again with last_jax, and every claim was judged by the "
-  "results, in each reading of what the paper leaves open. Nothing was tuned for a claim to hold."
+  "A teacher steers a learner to target parameters w* by choosing, in every iteration, the labels of random examples: "
+  "label synthesis teaching (LAST, NeurIPS 2021). Every figure of the paper was made again with last_jax, and every "
+  "claim was judged by the results, in each reading of what the paper leaves open. Nothing was tuned for a claim to "
+  "hold."
 )
 
 
@@ -56,6 +60,7 @@ class Finding(NamedTuple):
       verdict=self.verdict.verdict,
       explanation=self.explanation,
       readings=tuple(map(_reading_row, self.verdict.readings)) if several else (),
+      threshold=weakest.threshold,
     )
 
   def entry(self) -> dict[str, Any]:
@@ -72,7 +77,13 @@ def _reading_row(judged: Judged) -> ReadingRow:
   because = judged.reading.because if judged.verdict != HOLDS and judged.reading.name != LITERAL else ""
   notes = [judged.disagreement, because] if judged.reading.name != LITERAL else []
   return ReadingRow(
-    judged.reading.name, judged.reading.setting, effect, interval, judged.verdict, " ".join(filter(None, notes))
+    judged.reading.name,
+    judged.reading.setting,
+    effect,
+    interval,
+    judged.verdict,
+    " ".join(filter(None, notes)),
+    judged.weakest.threshold,
   )
 
 
@@ -111,6 +122,8 @@ def write_report(
     if name in finished or figure in wanted
   ]
   arrays = {f"{name}/{key}": values for name, each in finished.items() for key, values in each.arrays.items()}
+  opening = make_opening(size.seed)
+  arrays |= _opening_arrays(opening)
   run = uuid.uuid4().hex
   with io.replaced_together(out, "summary.json", FILES) as aside:
     io.save_npz(aside / "curves.npz", **arrays)
@@ -127,8 +140,16 @@ def write_report(
     "machine": f"{platform.machine()}, {device}",
   }
   rows = tuple(finding.row() for finding in findings)
-  page = Page(_TITLE, _INTRODUCTION, facts, TEST, rows, tuple(sections))
+  page = Page(_TITLE, _INTRODUCTION, facts, TEST, rows, tuple(sections), opening, NAMES)
   return findings, functools.partial(write_page, page=page)
+
+
+def _opening_arrays(opening: Demonstration) -> dict[str, Any]:
+  """Return the numbers of the opening for curves.npz."""
+  arrays = {name: getattr(opening, name) for name in ("x", "truth", "shown", "labels", "optimal")}
+  for side in (opening.taught, opening.other):
+    arrays |= {f"{side.name}/{name}": getattr(side, name) for name in ("labels", "boundaries", "distance")}
+  return {f"opening/{name}": values for name, values in arrays.items()}
 
 
 def _summarize(

@@ -12,7 +12,7 @@ import numpy as np
 from last_jax import io, tools
 from last_jax.reproduction.claims import Claim, Comparison, Reading, Unit
 from last_jax.reproduction.config import Figure, Outcome, Size
-from last_jax.tools.charts import Chart, Gallery, LabelFrames, Level, Line, Picture
+from last_jax.tools.charts import Chart, Gallery, LabelFrames, Level, Line
 from last_jax.tools.pictures import draw_gallery, draw_labels
 from last_jax.tools.styles import Ball, Variant
 
@@ -23,7 +23,7 @@ class Stored(NamedTuple):
   """A finished figure."""
 
   settings: dict[str, str]
-  blocks: tuple[Chart | LabelFrames | Picture, ...]
+  blocks: tuple[Chart | LabelFrames | Gallery, ...]
   claims: tuple[Claim, ...]
   seconds: float  # Duration of the experiment.
   arrays: dict[str, np.ndarray]  # All of curves.npz.
@@ -149,9 +149,9 @@ def _save_block(
 ) -> dict[str, Any]:
   """Add a block's arrays to `arrays`, what draws its own picture to `pictures`, and return the remaining facts."""
   if isinstance(block, Gallery):
-    file = f"gallery_{place}.png"
-    pictures[file] = functools.partial(draw_gallery, gallery=block)
-    return {"title": block.title, "file": file, "description": block.description}
+    pictures[f"gallery_{place}.png"] = functools.partial(draw_gallery, gallery=block)
+    arrays[f"{block.title}/images"] = np.asarray(block.images)
+    return {"title": block.title, "captions": list(block.captions), "description": block.description}
   if isinstance(block, LabelFrames):
     last = len(block.steps) - 1
     chosen = sorted({0, last // 8, last // 3, last})
@@ -189,18 +189,17 @@ def load(folder: pathlib.Path, figure: Figure, size: Size) -> Stored | None:
     if not all((folder / name).is_file() for name in drawn):
       return None  # The process was killed before it had drawn them.
     arrays = io.read_arrays(folder / ARRAYS)
-    known = [block for block in facts["blocks"] if block["kind"] != "Gallery" or block["file"] in drawn]
-    blocks = tuple(_load_block(folder, block, arrays) for block in known)
+    blocks = tuple(_load_block(block, arrays) for block in facts["blocks"])
     claims = tuple(_load_claim(f"claims/{number}", claim, arrays) for number, claim in enumerate(facts["claims"]))
   except (OSError, ValueError, LookupError, TypeError, AttributeError):
     return None  # Incomplete or damaged: the figure is made again.
   return Stored(facts["settings"], blocks, claims, facts["seconds"], arrays)
 
 
-def _load_block(folder: pathlib.Path, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+def _load_block(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
   title = facts["title"]
   if facts["kind"] == "Gallery":
-    return Picture(title, folder / facts["file"], facts["description"])
+    return Gallery(title, arrays[f"{title}/images"], tuple(map(str, facts["captions"])), facts["description"])
   if facts["kind"] == "LabelFrames":
     return LabelFrames(title, *(arrays[f"{title}/{name}"] for name in LabelFrames._fields[1:]))
   lines = tuple(

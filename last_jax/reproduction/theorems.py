@@ -23,6 +23,8 @@ _NEAR = 1e-12  # The distance that theorem 3 is to reach in ten steps.
 _EXPONENTIAL = -np.log10(2.0)  # Exponential all the way: late, the pace is at least half of what it was early.
 _FASTER = np.log10(2.0)  # Faster than exponential: late, at least twice. (Quadratic convergence: four times.)
 
+_PLACES_2, _PLACES_3 = 3, 5  # Of theorem 2 and 3 in the palette: no two curves of the figure look the same.
+
 MakeLearner = Callable[..., Learner]
 
 
@@ -217,7 +219,7 @@ def _theorem_2(size: Size) -> tuple[Chart, list[Claim]]:
   lines: list[Line] = []
   claims = []
   kinds: dict[str, MakeLearner] = {"least squares": learners.least_squares, "logistic": learners.logistic}
-  for place, (kind, make_learner) in enumerate(kinds.items()):
+  for place, (kind, make_learner) in enumerate(kinds.items(), _PLACES_2):
     problem = make_problem(make_learner)
     distance = measure(problem, teachers.theorem_2(largest=largest), size, steps)
     squares, known = (distance**2).mean(1), constants(problem)
@@ -246,7 +248,7 @@ def _theorem_3(size: Size) -> tuple[Chart, list[Claim]]:
   lines: list[Line] = []
   claims = []
   ways = ((0.0, None, "Newton"), (0.5, None, ""), (1.0, None, "one fixed Hessian"))
-  for place, (alpha, hessian_size, how) in enumerate(ways):
+  for place, (alpha, hessian_size, how) in enumerate(ways, _PLACES_3):
     teacher = teachers.theorem_3(alpha, hessian_size)
     distance = measure(problem, teacher, size, steps, batch_size)
     lines.append(_line(teacher.name, distance.mean(1), "theorem", place))
@@ -268,7 +270,7 @@ def _theorem_3(size: Size) -> tuple[Chart, list[Claim]]:
 
 def _sampled_hessian(problem: Problem, known: theory.Constants, size: Size) -> tuple[list[Line], list[Claim]]:
   """Return curves and claims of one Hessian at w*, of a quarter of the examples."""
-  steps, batch_size, hessian_size, place = 10, 20, 50, 3
+  steps, batch_size, hessian_size, place = 10, 20, 50, _PLACES_3 + 3
   teacher = teachers.theorem_3(1.0, hessian_size)
   distance = measure(problem, teacher, size, steps, batch_size)
   chosen = hessian_examples(hessian_size, len(problem.pool.x))
@@ -327,8 +329,9 @@ FIGURES: Sequence[Figure] = (
     "theory",
     "Proposition 1 and theorems 1 to 3",
     "Section 3.4",
-    "Measured distances of teachers that realise the theorems' g(y), beside the theorems' bounds, on problems where "
-    "their assumptions hold.",
+    "Measured distances of teachers that realise the theorems' g(y), the size of a step as a function of the label, "
+    "beside the theorems' bounds (dotted, in the colour and with the marker of what they bound), on problems where "
+    "their assumptions hold. Each chart has its own list of curves.",
     run_theory,
     3.0,
   ),

@@ -52,6 +52,54 @@ class LabelFrames(NamedTuple):
   optimal: np.ndarray  # [3]
 
 
+class Side(NamedTuple):
+  """One of the two students of a `Demonstration`: what it was shown, and where that led it.
+
+  Attributes:
+    name: Of the method: "LAST".
+    title: What is special about it.
+    labels: The labels with which examples were shown, `[frames]`.
+    boundaries: a x + b y + c = 0, `[frames, 3]`.
+    distance: To the target, `[frames]`.
+  """
+
+  name: str
+  title: str
+  labels: np.ndarray
+  boundaries: np.ndarray
+  distance: np.ndarray
+
+
+class Demonstration(NamedTuple):
+  """Two students in the plane who are shown the same examples, with synthesized and with true labels.
+
+  A frame is an iteration: the students before it, and the example that it shows them.
+
+  Attributes:
+    title: Heading.
+    lead: What the two students are, in a sentence.
+    text: What there is to see.
+    x: All examples, `[n, 2]`.
+    truth: Their true labels, 0 or 1, `[n]`.
+    shown: The place of the example shown, `[frames]`.
+    labels: What would be synthesized for every example, `[frames, n]`, any numbers.
+    optimal: The boundary of the target, `[3]`.
+    taught: The student that gets synthesized labels.
+    other: The one that gets true labels.
+  """
+
+  title: str
+  lead: str
+  text: str
+  x: np.ndarray
+  truth: np.ndarray
+  shown: np.ndarray
+  labels: np.ndarray
+  optimal: np.ndarray
+  taught: Side
+  other: Side
+
+
 class Gallery(NamedTuple):
   """Images, each with a caption."""
 
@@ -160,6 +208,34 @@ def check_frames(place: str, frames: LabelFrames) -> None:
   for labels in (frames.truth, frames.labels):
     if not np.isin(labels, (0, 1)).all():
       raise ValueError(f"{place}: labels must be 0 or 1")
+
+
+def check_demonstration(place: str, shown: Demonstration) -> None:
+  """Raise a ValueError, which begins with `place`, unless the arrays fit together and numbers are finite."""
+  count, points = len(shown.shown), len(shown.x)
+  if not count or not points:
+    raise ValueError(f"{place}: there must be a frame and an example, but there are {count} and {points}")
+  shapes = {"x": (points, 2), "truth": (points,), "shown": (count,), "labels": (count, points), "optimal": (3,)}
+  arrays = {name: (getattr(shown, name), shape) for name, shape in shapes.items()}
+  for side in (shown.taught, shown.other):
+    for name, shape in {"labels": (count,), "boundaries": (count, 3), "distance": (count,)}.items():
+      arrays[f"{side.name}, {name}"] = getattr(side, name), shape
+  for name, (values, shape) in arrays.items():
+    _check_shape(f"{place}, {name}", values, shape)
+    if not np.isfinite(values).all():
+      raise ValueError(f"{place}, {name}: all numbers must be finite")
+  if not np.isin(shown.truth, (0, 1)).all() or not np.isin(shown.shown, np.arange(points)).all():
+    raise ValueError(f"{place}: true labels must be 0 or 1, and examples shown must be places of x")
+
+
+def check_gallery(place: str, gallery: Gallery) -> None:
+  """Raise a ValueError, which begins with `place`, unless there are images of bytes with a caption each."""
+  images = np.asarray(gallery.images)
+  if images.ndim != 3 or images.dtype != np.uint8 or len(images) != len(gallery.captions):
+    raise ValueError(
+      f"{place}: images must be [n, height, width] of uint8 with n captions, but they are {list(images.shape)} of "
+      f"{images.dtype} with {len(gallery.captions)}"
+    )
 
 
 def _check_shape(place: str, values: Any, shape: tuple[int, ...]) -> None:

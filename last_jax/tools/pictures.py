@@ -11,9 +11,10 @@ from last_jax.tools.charts import Gallery, LabelFrames, check_frames
 from last_jax.tools.files import FilePath
 from last_jax.tools.png import make_figure, write_png
 
-# Colours of the two classes, and of the boundaries as in the paper: purple for the current one, green for the optimal.
-_CLASS_COLORS = ("#0072b2", "#e69f00")
-_CLASS_MARKERS = ("o", "^")
+# As on the page: blue and orange for the two classes; as in the paper, purple for the current boundary, green for the
+# optimal one.
+_CLASS_COLORS = ("#0072b2", "#d55e00")
+_CLASS_MARKERS = ("o", "D")
 _CURRENT, _OPTIMAL = "#7b3294", "#008837"
 _COLUMNS = 10
 _MOST_ROWS = 100  # Of fixed labels, up to which their images are drawn beside them.

@@ -76,7 +76,10 @@ _NAMED: dict[tuple[str, str], Style] = {
 }
 # Methods that choose labels from a set: the line is the family's, colour and marker are the set's.
 _CHOOSING: dict[str, Dash] = {"greedy": _SOLID, "mixed": _DASHED, "joint_mixed": _DASH_DOT, "planner": _LONG}
-_SETS = {"one_hot": ("#e69f00", "s"), "simplex": ("#009e73", "^"), "none": ("#0072b2", "D")}
+_SETS = {
+  "one_hot": ("#e69f00", "s"), "simplex": ("#009e73", "^"), "none": ("#0072b2", "D"),
+  "searched": ("#cc79a7", "v"),  # Any labels, that a solver finds near the truth.
+}  # fmt: skip
 # Balls of labels from small to large: light to dark, so that their order survives in grey print.
 _RAMP = ((0.99, 0.81, 0.57), (0.96, 0.48, 0.37), (0.71, 0.21, 0.48), (0.38, 0.10, 0.50), (0.10, 0.06, 0.26))
 # Positions in a list. The lengths of palette and markers have no common divisor: 104 looks before one repeats.
@@ -95,8 +98,9 @@ def method_style(family: Family, variant: Variant = "") -> Style:
   Args:
     family: One of `FAMILIES`.
     variant: A named variant of the family: for the methods that choose labels ("greedy", "mixed", "joint_mixed",
-      "planner") "one_hot", "simplex" or "none". Or a `Ball`: light to dark with its radius. Or a position in a list,
-      for curves that have no name here; the "bound" at a position has the colour of the "theorem" there.
+      "planner") "one_hot", "simplex", "none" or "searched". Or a `Ball`: light to dark with its radius. Or a
+      position in a list, for curves that have no name here; the "bound" at a position has the colour of the "theorem"
+      there.
 
   Raises:
     ValueError: an unknown family, or a variant that the family does not have.

@@ -181,3 +181,26 @@ def test_a_run_that_is_too_small_judges_nothing():
     assert judged.verdict == NOT_RUN
     assert "Because" not in judged.explanation
     assert "judge nothing" in judged.explanation
+
+
+@pytest.mark.parametrize(
+  ("settings", "mean", "expected"),
+  [
+    ({}, 1.0, "> 1"),
+    ({}, -1.0, "< 1"),  # Its inverse is reported, "10 times farther": it would have to be less than 1.
+    ({"margin": np.log10(0.5), "unit": claims.AS_FAST}, -0.1, "> 0.5"),
+    ({"margin": -np.log10(1.1)}, -1.0, "< 1.1"),
+    ({"margin": -np.log10(1.1)}, 1.0, "> 0.909"),
+    ({"margin": -5.0, "unit": claims.Unit("points")}, 1.0, "> −5"),
+    ({"margin": 100 - 1e-6, "unit": claims.Unit("%"), "every": True}, 100.0, "every seed ≥ 100"),
+    ({"margin": -1e-9, "unit": claims.TIMES, "every": True}, 0.0, "every seed ≥ 1"),
+    ({"margin": -0.5, "unit": claims.Unit("steps to spare"), "every": True}, 3.0, "every seed > −0.5"),
+  ],
+)
+def test_thresholds_are_in_the_unit_of_the_effect(settings, mean, expected):
+  assert claims.judge(Claim("", [comparison(mean, 0.01, **settings)])).weakest.threshold == expected
+
+
+def test_large_ratios_are_written_out():
+  (judged,) = claims.judge(Claim("", [comparison(3.5, 0.0)])).readings
+  assert judged.weakest.describe() == ("3,160 times nearer", "3,160 to 3,160")

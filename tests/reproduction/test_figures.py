@@ -21,12 +21,16 @@ from last_jax.reproduction import (
   theorems,
   variants,
 )
+from last_jax.reproduction.claims import TEST, judge
 from last_jax.tools.charts import Chart
+from last_jax.tools.styles import method_style
 from tests.data.samples import mnist_arrays, write_mnist
 
 pytestmark = pytest.mark.sampled
 
 QUICK = Size("quick", 2)
+# Those of claims.TEST, beside 0 and 1; 1.1 is the inverse of 0.909, where distances are farther.
+THRESHOLDS = {"0", "1", "0.909", "1.1", "0.5", "2", "−5", "100", "−0.5"}
 NONE = last.constraints.none()
 
 # SPEC section 5, by name, and what goes beyond the paper.
@@ -95,6 +99,10 @@ def test_every_figure_is_there_and_says_what_it_shows():
     assert figure.paper
     assert figure.shows
     assert figure.weight > 0
+
+
+def test_the_rule_of_verdicts_says_every_threshold():
+  assert all(threshold in TEST for threshold in THRESHOLDS - {"1.1"})
 
 
 @pytest.mark.slow
@@ -335,7 +343,15 @@ def test_figures_run_from_end_to_end(tmp_path, name):
   for claim in outcome.claims:
     assert tuple(each.name for each in claim.readings) == readings_of(name, claim), claim.text
   assert all(any(claim.text.startswith(begin) for claim in outcome.claims) for at, begin in READINGS if at == name)
+  # The rule of verdicts, on the page, says every threshold that is used.
+  used = {each.threshold for claim in outcome.claims for own in judge(claim).readings for each in own.estimates}
+  assert {threshold for threshold in used if threshold.split()[-1] not in THRESHOLDS} == set()
   assert outcome.blocks
+  looks = {}  # By name: no two curves of a figure look the same.
+  for block in outcome.blocks:
+    if isinstance(block, Chart):
+      looks |= {line.name: method_style(line.family, line.variant) for line in block.lines}
+  assert len(set(looks.values())) == len(looks)
   for block in outcome.blocks:
     if isinstance(block, Chart):
       for line in block.lines:

@@ -11,7 +11,7 @@ from last_jax import reproduction, tools
 from last_jax.reproduction import FIGURES, Size, storage
 from last_jax.reproduction.claims import TIMES, Claim, Comparison, Reading, Unit
 from last_jax.reproduction.config import Outcome
-from last_jax.tools import Ball, Chart, Gallery, LabelFrames, Level, Line, Picture
+from last_jax.tools import Ball, Chart, Gallery, LabelFrames, Level, Line
 
 QUICK = Size("quick", 2)
 LOOKS = {
@@ -71,7 +71,7 @@ def test_a_stored_figure_comes_back(tmp_path):
   assert stored is not None
   assert stored.settings == {"steps": "5"}
   assert stored.seconds == 1.5
-  *charts, frames, picture = stored.blocks
+  *charts, frames, gallery = stored.blocks
   for chart, expected in zip(charts, outcome.blocks[:2], strict=True):
     assert without_arrays(chart) == without_arrays(expected)
     for line, original in zip(chart.lines, expected.lines, strict=True):
@@ -80,8 +80,10 @@ def test_a_stored_figure_comes_back(tmp_path):
         np.testing.assert_array_equal(line.axes[axis], values)
   for name in LabelFrames._fields[1:]:
     np.testing.assert_array_equal(getattr(frames, name), getattr(outcome.blocks[2], name))
-  assert isinstance(picture, Picture)
-  assert picture.path.read_bytes().startswith(b"\x89PNG")
+  assert isinstance(gallery, Gallery)
+  np.testing.assert_array_equal(gallery.images, outcome.blocks[3].images)
+  assert gallery._replace(images=None) == outcome.blocks[3]._replace(images=None)
+  assert (tmp_path / "gallery_4.png").read_bytes().startswith(b"\x89PNG")
   for claim, expected in zip(stored.claims, outcome.claims, strict=True):
     assert claim._replace(comparisons=(), readings=()) == expected._replace(comparisons=(), readings=())
     for reading, given in zip(claim.all_readings, expected.all_readings, strict=True):
@@ -196,7 +198,7 @@ def test_a_picture_that_fails_costs_itself(tmp_path, monkeypatch):
   monkeypatch.setattr(tools, "plot_charts", touch)
   assert reproduction.save(tmp_path, figure, QUICK, outcome, 1.0) == ["gallery_4.png could not be drawn: no font"]
   stored = reproduction.load(tmp_path, figure, QUICK)
-  assert [block.title for block in stored.blocks] == ["Distance", "Accuracy", "labels"]
+  assert [block.title for block in stored.blocks] == ["Distance", "Accuracy", "labels", "digits"]
   assert len(stored.claims) == len(outcome.claims)
   (tmp_path / "labels.png").unlink()  # As if the process had been killed before it was drawn.
   assert reproduction.load(tmp_path, figure, QUICK) is None
@@ -207,7 +209,7 @@ def test_a_picture_that_fails_costs_itself(tmp_path, monkeypatch):
   [
     {"blocks": 5},
     {"blocks": [[]]},
-    {"blocks": [{"kind": "Gallery", "title": "x", "file": "../../secret.png", "description": ""}],
+    {"blocks": [{"kind": "Gallery", "title": "x", "captions": [], "description": ""}],
      "pictures": ["../../secret.png"]},
     {"pictures": ["missing.png"]},
     {"pictures": None},

@@ -44,6 +44,27 @@ def some_frames(count=60, frames=4):
   return charts.LabelFrames("Labels", x, truth, steps, labels, boundaries, np.array([1.0, -1.0, 0.1]))
 
 
+def some_opening(count=50, frames=12):
+  draw = np.random.default_rng(2)
+  truth = np.arange(count) % 2
+  shown = draw.integers(count, size=frames)
+  labels = np.clip(truth + draw.normal(size=(frames, count)), -1.0, 2.0)
+  labels[0, :2] = -1.0, 2.0  # The ends of the scale.
+  far = np.linspace(4.0, 0.5, frames)
+  lines = np.stack([1.0 - 0.2 * far, np.full(frames, 1.0), 0.1 * far], 1)
+  taught = charts.Side("LAST", f"chosen {NASTY}", labels[np.arange(frames), shown], lines, far)
+  other = charts.Side("SGD", "true", truth[shown].astype(float), lines + 0.1, far + np.linspace(0, 2, frames))
+  x, optimal = draw.normal(size=(count, 2)), np.array([1.0, 1.0, 0.0])
+  return charts.Demonstration(
+    f"Shown {NASTY}", f"Lead {NASTY}", f"Text {NASTY}\n\nMore.", x, truth, shown, labels, optimal, taught, other
+  )
+
+
+def some_gallery(count=5):
+  images = np.random.default_rng(3).integers(256, size=(count, 28, 28)).astype(np.uint8)
+  return charts.Gallery(f"Digits {NASTY}", images, (f"3 as {NASTY}", *map(str, range(1, count))), f"Written {NASTY}")
+
+
 DIFFICULT = np.array([[1.0, 0.5, np.nan, 0.0, 2.0, 1e300], [1.0, 0.6, 1.0, -0.1, np.inf, 3e300]])
 
 
@@ -65,10 +86,23 @@ def some_page(picture):
     ),
     pages.Section("looks", "All looks", "", "", {}, "", (charts.Chart("Looks", "y", some_lines(STYLED)),)),
     pages.Section("cnn", "Networks", "Figure 8", "Nothing.", {}, "run --cnn", failure=f"ValueError: {NASTY}"),
+    pages.Section("digits", "Digits", "Figure 16", "Images.", {}, "run --digits", (some_gallery(),)),
+    pages.Section("apart", "Nothing in common", "", "", {}, "", (
+      charts.Chart("One", "y", some_lines({"theorem 1": ("theorem", 0), "bound of theorem 1": ("bound", 0)}), log=True),
+      charts.Chart("Another", "y", some_lines({"theorem 2": ("theorem", 1)})),
+    )),
   )  # fmt: skip
   claims = (
     pages.ClaimRow(
-      "lsr", "Figure 4", f"Nearer. {NASTY}", "3.1 times nearer", "2.8 to 3.5", 10, "holds", f"Since {NASTY}"
+      "lsr",
+      "Figure 4",
+      f"Nearer. {NASTY}",
+      "3.1 times nearer",
+      "2.8 to 3.5",
+      10,
+      "holds",
+      f"Since {NASTY}",
+      threshold="> 0.5",
     ),
     pages.ClaimRow("moons", "Figure 3", "Fewer.", "none", "-1 to 1", 10, "not resolved"),
     pages.ClaimRow("nowhere", "Figure 9", "Faster.", "slower", "2 to 3", 10, "does not hold"),
@@ -83,13 +117,17 @@ def some_page(picture):
       "The radius decides.",
       (
         pages.ReadingRow("literal", "as written", "2 times farther", "1 to 3", "does not hold"),
-        pages.ReadingRow("bounded", "labels within 2 <of> the truth", "4 times nearer", "3 to 5", "holds", "A note."),
+        pages.ReadingRow(
+          "bounded", "labels within 2 <of> the truth", "4 times nearer", "3 to 5", "holds", "A note.", "> 1"
+        ),
       ),
     ),
     pages.ClaimRow("nowhere", "Figure 9", "Later.", "none", "-1 to 1", 10, "not run at this size", "By: --full"),
   )
   facts = {"date": "today", "machine": NASTY}
-  return pages.Page(f"Results {NASTY}", f"Introduction {NASTY}", facts, "Intervals decide.", claims, sections)
+  names = {"LAST": "Label synthesis teaching.", "r": NASTY}
+  texts = (f"Results {NASTY}", f"Introduction {NASTY}", facts, "Intervals decide.")
+  return pages.Page(*texts, claims, sections, some_opening(), names)
 
 
 def charts_of(contents):

@@ -1,17 +1,20 @@
 """The results page as a file: its numbers, its texts, and its errors."""
 
+import base64
 import html.parser
+import io
 import json
 import os
 import re
 
+import matplotlib.image
 import numpy as np
 import pytest
 
 from last_jax import tools
 from last_jax.tools import Chart, Line, Picture
 from last_jax.tools import page as pages
-from tests.tools.some_page import BY_STEP, NASTY, STYLED, as_array, charts_of, some_frames, some_lines
+from tests.tools.some_page import BY_STEP, NASTY, STYLED, as_array, charts_of, some_frames, some_gallery, some_lines
 
 
 class Reader(html.parser.HTMLParser):
@@ -99,6 +102,49 @@ class TestFile:
     assert [[int(label) for label in labels] for labels in drawn["labels"]] == frames.labels.tolist()
     np.testing.assert_allclose(drawn["boundaries"], frames.boundaries, rtol=5e-6)
 
+  def test_the_opening_is_compact_and_exact_enough(self, contents, embedded):
+    given, drawn = contents.opening, embedded["opening"]
+    low, high = drawn["range"]
+    assert (low, high) == (-1, 2)
+    letters = drawn["levels"]
+    assert len(set(letters)) == len(letters) == 64
+    labels = [[low + (high - low) * letters.index(letter) / 63 for letter in frame] for frame in drawn["labels"]]
+    np.testing.assert_allclose(labels, given.labels, atol=3 / 63 / 2 + 1e-9)
+    assert len(json.dumps(drawn)) < 1.2 * given.labels.size + 100 * len(given.x) + 100 * len(given.shown) + 500
+    np.testing.assert_allclose(drawn["x"], given.x, atol=5e-4)
+    assert [int(label) for label in drawn["truth"]] == given.truth.tolist()
+    assert drawn["shown"] == given.shown.tolist()
+    for side, expected in zip(drawn["sides"], (given.taught, given.other), strict=True):
+      assert side["name"] == expected.name
+      for name in ("labels", "boundaries", "distance"):
+        np.testing.assert_allclose(side[name], getattr(expected, name), rtol=5e-6)
+
+  def test_a_page_may_have_no_opening_and_no_names(self, contents, tmp_path):
+    pages.write_page(tmp_path / "page.html", contents._replace(opening=None, names={}))
+    found = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert json.loads(found.scripts[0])["opening"] is None
+    assert not {"opening", "names"} & {attributes.get("id") for _, attributes in found.elements}
+
+  def test_names_come_before_claims_and_figures(self, read):
+    ids = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
+    order = [ids.index(name) for name in ("content", "opening", "contents", "names", "claims", "figure-lsr")]
+    assert order == sorted(order)
+
+  def test_every_claim_has_its_threshold(self, read):
+    text = " ".join(" ".join(read.texts).split())
+    assert "Threshold" in text
+    assert "2.8 to 3.5 > 0.5 10" in text
+    assert "4 times nearer (3 to 5; threshold > 1)." in text
+    assert "2 times farther (1 to 3)." in text  # One without.
+
+  def test_images_of_a_gallery_are_its_ink(self, contents, read):
+    gallery = contents.sections[4].blocks[0]
+    sources = [found["src"] for tag, found in read.elements if tag == "img" and found["alt"] == ""]
+    for source, image in zip(sources, gallery.images, strict=True):
+      decoded = matplotlib.image.imread(io.BytesIO(base64.b64decode(source.partition("base64,")[2])))
+      np.testing.assert_allclose(decoded[..., :-1], 0.0)  # Black,
+      np.testing.assert_allclose(decoded[..., -1], image / 255, atol=1e-6)  # as opaque as there is ink.
+
   def test_texts_are_texts(self, read, embedded):
     assert len(read.scripts) == 3
     assert "</" not in read.scripts[0]
@@ -108,6 +154,8 @@ class TestFile:
     for part in ("Results", "Introduction", "Regression", "First.", "Nearer.", "Since", "ValueError:", "Accuracy"):
       assert f"{part} {NASTY}" in text
     assert next(attributes["alt"] for tag, attributes in read.elements if tag == "img") == f"Grey {NASTY}"
+    for part in ("Shown", "Lead", "Text", "chosen", "Digits", "3 as", "Written", "r"):
+      assert f"{part} {NASTY}" in text
 
   def test_nothing_points_to_the_network(self, read):
     for tag, attributes in read.elements:
@@ -172,6 +220,14 @@ class TestFile:
     refused("must have a line", **with_block(Chart("A", "y", ())))
     refused("0 or 1", **with_block(some_frames()._replace(truth=np.full(60, 2))))
     refused(r"boundaries: the shape must be \[4, 3\]", **with_block(some_frames()._replace(boundaries=np.ones((4, 2)))))
+    opening = contents.opening
+    refused(r"shown: the shape|labels: the shape", opening=opening._replace(labels=opening.labels[:-1]))
+    refused("must be finite", opening=opening._replace(labels=np.full_like(opening.labels, np.nan)))
+    refused("places of x", opening=opening._replace(shown=opening.shown + len(opening.x)))
+    refused(r"SGD, distance: the shape", opening=opening._replace(other=opening.other._replace(distance=np.ones(2))))
+    refused("a frame and an example", opening=opening._replace(shown=opening.shown[:0]))
+    refused("of uint8 with n captions", **with_block(some_gallery()._replace(captions=("3",))))
+    refused("of uint8 with n captions", **with_block(some_gallery()._replace(images=np.zeros((5, 28, 28)))))
     (tmp_path / "photo.png").write_text("no picture")
     refused("not a PNG file", **with_block(Picture("A", tmp_path / "photo.png", "")))
     assert os.listdir(tmp_path) == ["photo.png"]

@@ -1,72 +1,13 @@
 """The results page in a browser, opened from disk."""
 
-import re
-import shutil
-
 import numpy as np
 import pytest
 
 from last_jax import tools
+from tests.tools.browsing import ALL_DRAWN, brightness, draw_all, open_page, wait_until
 from tests.tools.some_page import BY_STEP, BY_TIME, LABEL, METHODS, MINUS, NASTY, STYLED, as_array, charts_of
 
-ARGUMENTS = [
-  "--no-sandbox", "--headless", "--disable-gpu", "--disable-quic", "--no-first-run",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-pytestmark = pytest.mark.slow  # Each waits for a browser.
-
-
-@pytest.fixture(scope="module")
-def browser():
-  executable = shutil.which("chromium")
-  if executable is None:
-    pytest.skip("the page is tested in chromium, which is not on PATH")
-  api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser, but is not installed")
-  with api.sync_playwright() as playwright:
-    browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
-    yield browser
-    browser.close()
-
-
-@pytest.fixture(scope="module")
-def wrong():
-  """Requests to the network and errors, in any view."""
-  return []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_goes_wrong(wrong):
-  yield
-  found, wrong[:] = wrong[:], []
-  assert found == []
-
-
-def open_page(browser, path, wrong, width, **settings):
-  def check(request):
-    if not request.url.startswith(("file:", "data:", "blob:")):
-      wrong.append(f"request of {request.url}")
-
-  view = browser.new_page(viewport={"width": width, "height": 900}, **settings)
-  view.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-  view.on("pageerror", lambda error: wrong.append(str(error)))
-  view.on("request", check)
-  view.goto(path.as_uri())
-  return view
-
-
-@pytest.fixture
-def opened(browser, path, wrong):
-  """A function that opens the page in a new view."""
-  views = []
-
-  def open_view(width, **settings):
-    views.append(open_page(browser, path, wrong, width, **settings))
-    return views[-1]
-
-  yield open_view
-  for view in views:
-    view.close()
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_goes_wrong")]  # Each waits for a browser.
 
 
 @pytest.fixture(scope="module", params=[400, 1400])
@@ -99,24 +40,6 @@ def view(drawn_view):
   }""")
 
 
-ALL_DRAWN = "[...document.querySelectorAll('.block')].every(block => block.dataset.drawn === 'true')"
-
-
-def wait_until(view, condition, seconds=20):
-  """Not `wait_for_function`, which evaluates text within the page: its security policy forbids that."""
-  for _ in range(20 * seconds):
-    if view.evaluate(condition):
-      return
-    view.wait_for_timeout(50)
-  raise TimeoutError(condition)
-
-
-def draw_all(view):
-  for block in view.locator(".block").all():
-    block.scroll_into_view_if_needed()
-  wait_until(view, ALL_DRAWN)
-
-
 def traces(view, block):
   return view.evaluate("name => document.querySelector(`#${name} .plot`).data", block)
 
@@ -133,16 +56,6 @@ def layout(view, block):
 def part(view, block, name):
   """The traces that are means, bands or markers, by method."""
   return {t["meta"]["method"]: t for t in traces(view, block) if t["meta"]["part"] == name}
-
-
-def brightness(color):
-  """Relative luminance of "#rrggbb" or "rgb(r, g, b)", as WCAG has it."""
-  if color.startswith("#"):
-    parts = [int(color[place : place + 2], 16) for place in (1, 3, 5)]
-  else:
-    parts = [int(number) for number in re.findall(r"\d+", color)[:3]]
-  linear = [(c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4) for c in parts]
-  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 class TestBrowser:
