@@ -199,7 +199,7 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
     folder=folder,
     config=config,
     about_lessons={"examples": values.examples, "target": target if values.examples else None} | given.words(values),
-    notes=notes + problem.note_idle(values, idle),
+    notes=notes + problem.note_idle(values, idle) + problem.note_far(given, target, params),
   )
 
 
