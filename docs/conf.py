@@ -22,6 +22,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"  # Outputs are those of this build.
 nb_execution_raise_on_error = True
+nb_execution_show_tb = True
 nb_execution_in_temp = True
 nb_execution_timeout = 900
 nb_ipywidgets_js = {}  # There are no widgets, and nothing is loaded from elsewhere.
