@@ -40,7 +40,7 @@ TEST = [
   "mypy>=1.10",
 ]
 
-DOCS = ["sphinx>=9.0", "myst-parser>=5.0", "furo>=2025.12"]  # sphinx-build -W -b html docs FOLDER
+DOCS = ["sphinx>=9.0", "myst-parser>=5.0", "myst-nb>=1.4", "furo>=2025.12"]  # sphinx-build -W -b html docs FOLDER
 
 setup(
   name="last_jax",

@@ -1,12 +1,14 @@
 """Settings of the documentation: `sphinx-build -W --keep-going -b html docs OUT`, offline."""
 
 import inspect
+import os
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # What is documented is what stands beside this file.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))  # In notebooks too.
 
 import last_jax  # noqa: E402
 
@@ -14,10 +16,16 @@ project = "last_jax"
 author = "The authors of last_jax"
 version = release = last_jax.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
+nb_execution_mode = "force"  # Outputs are those of this build.
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_execution_in_temp = True
+nb_execution_timeout = 900
+nb_ipywidgets_js = {}  # There are no widgets, and nothing is loaded from elsewhere.
 html_theme = "furo"
 html_title = f"last_jax {version}"
 html_show_copyright = False

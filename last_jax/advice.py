@@ -69,6 +69,11 @@ def _cosine(params: Params, target: Params) -> float:
   return float(one @ other / size) if size > 0 else 1.0
 
 
+def is_far(learner: Learner, params: Params, target: Params) -> bool:
+  """Whether target parameters of a network look like those of another start than `params`."""
+  return not isinstance(learner.model, models.Linear) and _cosine(params, target) < _FAR
+
+
 def warn_if_far(problem: Problem, params: Params, batch_size: int) -> None:
   """Warn, once for each model, where target parameters of a network look like those of another start."""
   model = problem.learner.model

@@ -182,8 +182,8 @@ class Curriculum:
 
   def __repr__(self) -> str:
     told = self.facts
-    of = f"{', '.join(told['teachers'] or [])}: " * bool(told["teachers"])
-    many = f", {told['students']} students" * (told["students"] is not None)
+    of = f"{', '.join(told['teachers'])}: " if told["teachers"] else ""
+    many = "" if told["students"] is None else f", {told['students']} students"
     return f"Curriculum({of}{told['steps']} steps of {told['batch_size']}, {told['loss']['name']}{many})"
 
   def tree_flatten_with_keys(self) -> Any:

