@@ -66,11 +66,9 @@ def closed_form_labels(
   it, since ||w+ - w*|| grows with ||y - y*||. A label that would not be finite is the ground truth.
   """
   chex.assert_equal_shape([truth, outputs, known.target_outputs])
-  push, scale = _best_gradients(learner, student, x, outputs, known, coasting)
-  prediction = learner.loss.predict_all(outputs)
+  push, scale, prediction = _best_gradients(learner, student, x, outputs, constraint, known, coasting)
   if _is_free_softmax(learner, constraint):
-    # Softmax: reachable u sum to zero, and y + t p has the same effect for every t; take the y nearest the truth.
-    push = push - jnp.mean(push, 1, keepdims=True)
+    # Softmax: y + t p has the same effect for every t; take the y nearest the truth.
     share = jnp.sum((truth + push) * prediction, 1) / jnp.sum(prediction**2, 1)
     free = share[:, None] * prediction - push
   else:
@@ -86,12 +84,24 @@ def _is_free_softmax(learner: Learner, constraint: Constraint) -> bool:
 
 
 def _best_gradients(
-  learner: Learner, student: Student, x: Array, outputs: Array, known: Geometry, coasting: bool
-) -> tuple[Array, Array]:
-  """Return the u `[n, K]` that would be best for each example, and eta ||x||^2 `[n, 1]`, 0 where none has an effect."""
+  learner: Learner,
+  student: Student,
+  x: Array,
+  outputs: Array,
+  constraint: Constraint,
+  known: Geometry,
+  coasting: bool,
+) -> tuple[Array, Array, Array]:
+  """Return the u `[n, K]` that would be best for each example, eta ||x||^2 `[n, 1]`, and the predictions `[n, K]`.
+
+  Where eta ||x||^2 is 0 no label has an effect.
+  """
   drifted, rate = drift_outputs(learner, student, x, outputs, coasting)
   scale = (rate * known.squared_norms)[:, None]
-  return safe_divide(drifted - known.target_outputs, scale), scale
+  push = safe_divide(drifted - known.target_outputs, scale)
+  if _is_free_softmax(learner, constraint):
+    push = push - jnp.mean(push, 1, keepdims=True)  # The u of labels sum to zero.
+  return push, scale, learner.loss.predict_all(outputs)
 
 
 def closed_form_gap(
@@ -113,9 +123,9 @@ def closed_form_gap(
     return jnp.zeros((), labels.dtype)
   given = (student, x, truth, outputs, known, labels)
   student, x, truth, outputs, known, labels = jax.lax.stop_gradient(given)
-  push, scale = _best_gradients(learner, student, x, outputs, known, coasting)
+  push, scale, prediction = _best_gradients(learner, student, x, outputs, constraint, known, coasting)
   project = constraint.projection(learner.loss, outputs, truth)
-  prediction, start = learner.loss.predict_all(outputs), project(truth)
+  start = project(truth)
   eps, width = jnp.finfo(labels.dtype).eps, labels.shape[1]
   largest = jnp.max(jnp.concatenate([jnp.abs(w).reshape(-1, width) for w in jax.tree.leaves(student.params)]), 0)
   terms = jnp.sqrt(known.squared_norms)[:, None] * largest[None]  # Outputs are sums of numbers of this size.
@@ -125,7 +135,6 @@ def closed_form_gap(
     digits = digits + jnp.abs(prediction) * jnp.sum(jnp.abs(labels), 1, keepdims=True)
   digits = eps * digits  # [n, K], of u.
   if _is_free_softmax(learner, constraint):
-    push = push - jnp.mean(push, 1, keepdims=True)
     gradients = jax.vmap(learner.loss.output_gradient)
     gained = jnp.sum((gradients(outputs, truth) - push) ** 2)
     missed = jnp.sum((gradients(outputs, labels) - push) ** 2 + digits**2)

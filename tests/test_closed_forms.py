@@ -1,0 +1,146 @@
+"""Closed forms for one example of a linear learner in float32: what rounding costs, and whether they say so.
+
+All of it in the u of the paper: G(y) - min G = rate^2 ||x||^2 ||u(y) - best||^2, best = ⟨w - w*, x⟩ / (rate ||x||^2), in
+float64 from the same numbers.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import last_jax as last
+from tests import label_ranges
+
+FEATURES, COUNT = 6, 200
+WIDTHS = {"least_squares": 3, "logistic": 1, "softmax": 10}
+
+
+class Examples:
+  """Problems of one example each, in float64: `products [n, d, K]` are the summands of outputs `[n, K]`."""
+
+  def __init__(self, kind, problem):
+    wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), problem)
+    number = len(wide.x)
+    rows = np.concatenate([wide.x[:, 0], np.ones((number, "bias" in wide.params))], 1)
+
+    def stacked(tree):
+      return np.concatenate([tree["weights"], *([tree["bias"][:, None]] if "bias" in tree else [])], 1)
+
+    self.loss = label_ranges.LEARNERS[kind](FEATURES, WIDTHS[kind], 0.1).loss
+    self.products = rows[..., None] * stacked(wide.params)
+    self.target_products = rows[..., None] * stacked(wide.target)
+    self.scale = wide.rate[:, None] * np.sum(rows**2, 1, keepdims=True)
+    errors = np.einsum("nd,ndk->nk", rows, stacked(wide.params) - stacked(wide.target))
+    self.best = errors / self.scale
+    if kind == "softmax":  # Only differences between classes have an effect.
+      self.best -= self.best.mean(1, keepdims=True)
+
+  def gradients(self, labels, products=None):
+    """Return u of labels `[n, 1, K]`: `[n, K]`."""
+    outputs = np.sum(self.products if products is None else products, 1)
+    return label_ranges.output_gradients(self.loss, outputs[:, None], np.asarray(labels, np.float64))[:, 0]
+
+  def change(self, labels, truth):
+    """Return (G(labels) - G(truth)) / (rate^2 ||x||^2), without the difference of large squares: `[n]`."""
+    found, start = self.gradients(labels), self.gradients(truth)
+    return np.sum((found - start) * ((found - self.best) + (start - self.best)), 1)
+
+
+def near_the_target(kind, problem, draw):
+  """Return the problems with students a few units in the last digit from w*, and with the outputs of w* as truth."""
+  moved = {name: leaf * (1 + 2.0**-23 * draw.integers(-4, 5, leaf.shape)) for name, leaf in problem.target.items()}
+  learner = label_ranges.LEARNERS[kind](FEATURES, WIDTHS[kind], 0.1)
+  truth = jax.vmap(lambda w, x: learner.loss.predict_all(learner.apply(w, x)))(problem.target, problem.x)
+  return problem._replace(
+    params={name: leaf.astype(np.float32) for name, leaf in moved.items()}, truth=np.asarray(truth, np.float32)
+  )
+
+
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize(("kind", "name"), [("least_squares", "ball_1"), ("logistic", "none"), ("softmax", "simplex")])
+def test_labels_are_worse_than_the_truth_by_rounding_at_most(kind, name, near):
+  draw = np.random.default_rng(0)
+  problem = label_ranges.random_problems(draw, kind, FEATURES, 1, WIDTHS[kind], COUNT)
+  problem = near_the_target(kind, problem, draw) if near else problem
+  labels, certificate, _ = label_ranges.solver(kind, FEATURES, WIDTHS[kind], name)(problem)
+  examples = Examples(kind, problem)
+  # What u loses: digits of labels and outputs, and those of ⟨w - w*, x⟩ over the size of the step.
+  terms = np.sum(np.abs(examples.products) + np.abs(examples.target_products), 1)
+  lost = 2.0**-21 * (1 + np.sum(np.abs(np.float64(labels)), 2) + terms * (1 + 1 / examples.scale))
+  lost = np.linalg.norm(lost, axis=1)
+  left = np.linalg.norm(examples.gradients(problem.truth) - examples.best, axis=1)
+  assert (examples.change(labels, problem.truth) <= 4 * lost * (left + lost)).all()
+  assert ((certificate.gap >= 0) & (certificate.gap <= 1)).all()
+
+
+@pytest.mark.parametrize(
+  ("kind", "name"),
+  [
+    ("least_squares", "none"),
+    ("least_squares", "ball_1"),
+    ("softmax", "none"),
+    ("logistic", "simplex"),
+    ("softmax", "simplex"),
+  ],
+)
+def test_the_gap_is_what_rounding_costs(kind, name):
+  """Against the loss where summands of outputs and labels are moved by random parts of their last digit."""
+  draw, width = np.random.default_rng(1), WIDTHS[kind]
+  problem = label_ranges.random_problems(draw, kind, FEATURES, 1, width, COUNT)
+  # Examples of norm 1e-3 ... 1e3, outputs of size 1, classes of very different weights, steps of usual size.
+  size = 10.0 ** draw.uniform(-3, 3, (COUNT, 1, 1))
+  x = size * draw.normal(size=problem.x.shape)
+  classes = 10.0 ** np.linspace(0, -3, width)
+
+  def weights(share):
+    spread = draw.normal(size=(COUNT, FEATURES, width)) * classes / size
+    return {leaf: np.float32(share * (spread if leaf == "weights" else 0.0 * spread[:, 0])) for leaf in problem.params}
+
+  rate = 0.5 / np.sum(x**2, (1, 2))
+  problem = problem._replace(
+    x=np.float32(x),
+    params=weights(1.0),
+    target=weights(1.0),
+    rate=np.float32(rate),
+    radius=np.full(COUNT, 0.3, np.float32),
+  )
+  labels, certificate, _ = label_ranges.solver(kind, FEATURES, width, name)(problem)
+  examples, found = Examples(kind, problem), np.asarray(labels, np.float64)
+  gained = -examples.change(found, problem.truth)
+  losses = []
+  for _ in range(100):
+    products = examples.products * (1 + 2.0**-24 * draw.uniform(-1, 1, examples.products.shape))
+    moved = examples.gradients(found * (1 + 2.0**-24 * draw.uniform(-1, 1, found.shape)), products)
+    step = moved - examples.gradients(found)
+    losses.append(np.sum(step * (step + 2 * (examples.gradients(found) - examples.best)), 1))
+  share, gap = np.max(losses, 0) / gained, np.asarray(certificate.gap)
+  known = (gained > 1e-3) & (gap > 0)  # Elsewhere the truth is the best label, or nearly.
+  assert known.sum() >= 0.3 * COUNT
+  assert (gap[known] >= 0.5 * share[known]).all()
+  assert np.median(gap[known] / share[known]) <= 300
+
+
+def test_a_label_of_several_classes_that_has_no_digits_left_is_not_certified():
+  """Softmax: the best label is 1e-9 from a corner, in all of the other classes but one."""
+  learner = last.learners.softmax(1, 4, learning_rate=1.0, bias=False)
+  weights = np.float32([[8.0, -8.0, -8.0, -9.0]])
+  best = np.array([[1 - 2e-9, 1e-9, 1e-9, 0.0]])
+  predicted = np.exp(weights.astype(np.float64)) / np.exp(weights.astype(np.float64)).sum()
+  target = np.float32(weights - (predicted - best))
+  one, truth = np.ones((1, 1), np.float32), np.eye(4, dtype=np.float32)[:1]
+  _, certificate = last.synthesize_labels(
+    learner, {"weights": weights}, {"weights": target}, one, truth, last.constraints.simplex(), with_certificate=True
+  )
+  assert certificate.road == "closed form"
+  assert certificate.gap > 1e-3
+
+
+def test_examples_of_zeros_change_no_label():
+  learner = last.learners.least_squares(2, learning_rate=0.1, bias=False)
+  params, target = {"weights": jnp.full((2, 1), 3.0)}, {"weights": jnp.full((2, 1), -1.0)}
+  labels, certificate = last.synthesize_labels(
+    learner, params, target, jnp.zeros((1, 2)), jnp.full((1, 1), 0.7), with_certificate=True
+  )
+  assert labels == 0.7
+  assert certificate.gap == 0
