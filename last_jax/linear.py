@@ -134,10 +134,12 @@ def closed_form_gap(
   if learner.loss.isotropic == "on_simplex":
     digits = digits + jnp.abs(prediction) * jnp.sum(jnp.abs(labels), 1, keepdims=True)
   digits = eps * digits  # [n, K], of u.
+  # The best u is ⟨w - w*, x⟩ / scale: beside small differences and steps the digits of outputs are worth much.
+  blur = safe_divide(0.5 * eps * (terms + jnp.abs(known.target_outputs)), scale)  # [n, K]
   if _is_free_softmax(learner, constraint):
     gradients = jax.vmap(learner.loss.output_gradient)
     gained = jnp.sum((gradients(outputs, truth) - push) ** 2)
-    missed = jnp.sum((gradients(outputs, labels) - push) ** 2 + digits**2)
+    missed = jnp.sum((gradients(outputs, labels) - push) ** 2 + digits**2 + blur**2)
   else:
     free = prediction - push
     gained = jnp.maximum(jnp.sum((labels - start) * ((free - start) + (free - labels))), 0.0)
@@ -146,7 +148,10 @@ def closed_form_gap(
     around = free - 2 * (digits + eps * jnp.abs(free)) * jnp.sign(truth - middle)
     stays = jnp.all(project(around) == start) & jnp.all(labels == start)
     inward = 2 * digits * jnp.abs(free - labels) if constraint.hull else 0.0  # Balls: see `argmin.with_rounding`.
-    missed = jnp.where(stays, 0.0, jnp.sum(inward + digits**2))
+    # P(free + d) is best for free + d, and so it is worse than P(free) by no more than 2 ⟨d, P(free + d) - P(free)⟩.
+    waves = blur * (1 - 2 * (jnp.arange(width) % 2))[None]  # The same everywhere would move no label of a simplex.
+    moved = jnp.maximum(*(jnp.abs(project(free + sign * waves) - labels) for sign in (1, -1)))
+    missed = jnp.where(stays, 0.0, jnp.sum(inward + digits**2 + 2 * blur * moved))
   return jnp.where(jnp.any(scale != 0), safe_divide(missed, missed + gained), 0.0)
 
 

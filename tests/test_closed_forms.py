@@ -1,7 +1,6 @@
 """Closed forms for one example of a linear learner in float32: what rounding costs, and whether they say so.
 
-All of it in the u of the paper: G(y) - min G = rate^2 ||x||^2 ||u(y) - best||^2, best = ⟨w - w*, x⟩ / (rate ||x||^2), in
-float64 from the same numbers.
+All of it in float64 and in u: G(y) - min G = rate^2 ||x||^2 ||u(y) - best||^2, best = ⟨w - w*, x⟩ / (rate ||x||^2).
 """
 
 import jax
@@ -22,7 +21,7 @@ class Examples:
   def __init__(self, kind, problem):
     wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), problem)
     number = len(wide.x)
-    rows = np.concatenate([wide.x[:, 0], np.ones((number, "bias" in wide.params))], 1)
+    rows = np.concatenate([wide.x[:, 0], np.ones((number, int("bias" in wide.params)))], 1)
 
     def stacked(tree):
       return np.concatenate([tree["weights"], *([tree["bias"][:, None]] if "bias" in tree else [])], 1)
@@ -114,11 +113,12 @@ def test_the_gap_is_what_rounding_costs(kind, name):
     moved = examples.gradients(found * (1 + 2.0**-24 * draw.uniform(-1, 1, found.shape)), products)
     step = moved - examples.gradients(found)
     losses.append(np.sum(step * (step + 2 * (examples.gradients(found) - examples.best)), 1))
-  share, gap = np.max(losses, 0) / gained, np.asarray(certificate.gap)
+  gap = np.asarray(certificate.gap, np.float64)
   known = (gained > 1e-3) & (gap > 0)  # Elsewhere the truth is the best label, or nearly.
-  assert known.sum() >= 0.3 * COUNT
-  assert (gap[known] >= 0.5 * share[known]).all()
-  assert np.median(gap[known] / share[known]) <= 300
+  assert known.sum() >= 0.2 * COUNT
+  share = np.max(losses, 0)[known] / gained[known]
+  assert (gap[known] >= 0.5 * share).all()
+  assert 1 <= np.median(gap[known] / share) <= 300
 
 
 def test_a_label_of_several_classes_that_has_no_digits_left_is_not_certified():
@@ -144,3 +144,29 @@ def test_examples_of_zeros_change_no_label():
   )
   assert labels == 0.7
   assert certificate.gap == 0
+
+
+@pytest.mark.parametrize("name", ["none", "ball_inf"])
+def test_small_steps_near_the_target_say_what_differences_of_outputs_lose(name):
+  """w - w* and the size of the step are 1e-4 ... 1e-6: the best label is the quotient of two small numbers."""
+  draw = np.random.default_rng(0)
+  problem = label_ranges.random_problems(draw, "least_squares", FEATURES, 1, 3, COUNT)
+  small = 10.0 ** draw.uniform(-6, -4, (COUNT, 1, 1))
+  weights = {leaf: draw.normal(size=value.shape) for leaf, value in problem.params.items()}
+  target = {leaf: w + small.reshape(-1, *[1] * (w.ndim - 1)) * draw.normal(size=w.shape) for leaf, w in weights.items()}
+  x = draw.normal(size=problem.x.shape)
+  rate = small[:, 0, 0] / np.sum(x**2, (1, 2))
+  given = jax.tree.map(np.float32, (weights, target, x, rate, np.full(COUNT, 3.0)))
+  problem = problem._replace(**dict(zip(("params", "target", "x", "rate", "radius"), given, strict=True)))
+  labels, certificate, _ = label_ranges.solver("least_squares", FEATURES, 3, name)(problem)
+  with jax.enable_x64(True):
+    wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), problem)
+    best, _, _ = label_ranges.solver("least_squares", FEATURES, 3, name)(wide)
+  examples = Examples("least_squares", problem)
+  optimum = examples.change(best, problem.truth)
+  share = (examples.change(labels, problem.truth) - optimum) / np.maximum(-optimum, 1e-30)
+  gap = np.asarray(certificate.gap)
+  missed = share > 1e-3
+  assert missed.sum() >= (10 if name == "none" else 1)
+  assert (gap[missed] >= 0.3 * share[missed]).all()
+  assert np.median(gap) <= 0.1

@@ -355,3 +355,64 @@ def test_factors_serve_every_inner_product(x64):
   u = normal(3, N, 2, K)  # Two combinations of the outputs for each example.
   some = jax.jit(lambda params, x: kernels.factored_gradients(apply_fn, params, x, cotangents=u))(params, x)
   close(some.inner_products(found), np.einsum("irk,ikjs->irjs", u, kernel_of(whole, whole)), 1e-10)
+
+
+# --- Costs
+
+
+def multiplications(closed, turns=1):
+  """The number of multiplications in products of a jaxpr, loops included."""
+  jaxpr = closed.jaxpr if isinstance(closed, core.ClosedJaxpr) else closed
+  number = 0
+  for equation in jaxpr.eqns:
+    if equation.primitive.name == "dot_general":
+      (contracted, _), _ = equation.params["dimension_numbers"]
+      summed = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+      number += turns * summed * math.prod(equation.outvars[0].aval.shape)
+    inside = turns * equation.params["length"] if equation.primitive.name == "scan" else turns
+    number += sum(multiplications(inner, inside) for inner in core.jaxprs_in_params(equation.params))
+  return number
+
+
+def layer_of(n, outputs, blocks, positions, rows, columns):
+  inputs, errors = shape(n, blocks, positions, rows), shape(n, outputs, blocks, positions, columns)
+  return factors.Layer((factors.Factor(inputs, errors, rows),))
+
+
+# n, n2, outputs, blocks, positions, rows, columns: more positions than rows and columns, and the other way around.
+SIZES = [
+  (3, 4, 2, 1, 2, 50, 40),
+  (3, 5, 2, 1, 60, 8, 6),
+  (2, 9, 3, 4, 12, 10, 9),
+  (9, 2, 1, 4, 9, 16, 5),
+  (6, 6, 10, 2, 5, 7, 30),
+]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_the_way_over_positions_is_the_one_with_fewer_operations(sizes, monkeypatch):
+  """An operation on pairs of positions counts twice; from the jaxprs of both, nothing is compiled."""
+  n, n2, *rest = sizes
+  first, second = layer_of(n, *rest), layer_of(n2, *rest)
+
+  def count(preference):
+    monkeypatch.setattr(factors, "_PAIRS", preference)
+    return multiplications(jax.make_jaxpr(lambda *layers: factors.inner_products(*layers))(first, second))
+
+  pairs, formed, chosen = count(0), count(1e9), count(2)
+  assert pairs != formed
+  assert chosen == (formed if formed <= 2 * pairs else pairs)
+
+
+@pytest.mark.parametrize("preference", [0, 1e9], ids=["pairs", "formed"])
+@pytest.mark.parametrize("sizes", [(2, 9, 3, 4, 12, 10, 9), (9, 2, 1, 4, 9, 16, 5)], ids=str)
+def test_no_array_is_larger_than_the_factors_and_the_result(sizes, preference, monkeypatch):
+  monkeypatch.setattr(factors, "_PAIRS", preference)
+  n, n2, *rest = sizes
+  first, second = layer_of(n, *rest), layer_of(n2, *rest)
+  outputs, blocks, positions, _, columns = rest
+  used = largest(jax.make_jaxpr(lambda *layers: factors.inner_products(*layers, small=1))(first, second))
+  one_row = max(n, n2) * outputs * blocks * columns
+  one_example = n2 * blocks * positions * max(outputs * columns, positions)
+  known = max(n * outputs * n2 * outputs, *(leaf.size for layer in (first, second) for leaf in jax.tree.leaves(layer)))
+  assert used <= max(known, one_row if preference else one_example)
