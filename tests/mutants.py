@@ -301,7 +301,7 @@ class Copy:
           os.killpg(process.pid, signal.SIGKILL)
         process.join()
     outcome = "timed out" if late else "killed" if process.exitcode else "survived"
-    return outcome, log.read_text(errors="replace")
+    return outcome, log.read_text(errors="replace") if log.exists() else ""  # There is none where it was that early.
 
 
 def calls_for(path: str) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ import time
 import jax
 import numpy as np
 import pytest
-from absl.flags import FlagValues
 
 from benchmarks.jobs.processes import free_address
 from launch import command, teach, train_teacher
+from launch.flags import Flags
 from tests.launch.running import start_process
 
 SMALL = (
@@ -272,10 +272,10 @@ def test_only_lost_connections_are_reported_as_a_lost_process(monkeypatch, capsy
   monkeypatch.setattr(os, "_exit", leave)
   run = functools.partial(command.run_command, main, documentation="", arguments=["run"])
   with pytest.raises(type(error)):  # A run of one process has none to lose.
-    run(flag_values=FlagValues())
+    run(flag_values=Flags())
   monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
   with pytest.raises(SystemExit, match="1"):  # At once, and not after JAX has waited for the others.
-    run(flag_values=FlagValues())
+    run(flag_values=Flags())
   shown = capsys.readouterr().err
   assert ("another process of this run was lost" in shown) == lost
   assert str(error).splitlines()[0] in shown
