@@ -16,24 +16,28 @@ CORE = [
   "flax>=0.10",
   "chex>=0.1.89",
   "absl-py>=2.0",
-  "orbax-checkpoint>=0.6",  # Checkpoints of training.
+  "orbax-checkpoint>=0.7",  # Checkpoints of training.
   "numpy>=2.0",
   "matplotlib>=3.8",  # The launchers draw PNG curves.
   "rich>=13.0",  # The launchers show progress and tables.
   "scipy>=1.15",  # Confidence intervals and bootstrap of the report.
   "plotly>=6.0",  # The page of launch.reproduce carries its script.
 ]
-BENCH = ["torch>=2.2", "scikit-learn>=1.4"]  # Digits to compare teachers on.
+BENCH = [
+  "torch>=2.2",
+  "cvxpy>=1.6",
+  "scikit-learn>=1.4",  # Digits to compare teachers on.
+]
 TEST = [
   "pytest>=8.0",
   "pytest-xdist>=3.5",
   "hypothesis>=6.100",
-  "cvxpy>=1.5",
+  "cvxpy>=1.6",
   "scikit-learn>=1.4",  # Half moons and logistic regressions are compared with its own.
   "pandas>=2.2",  # Examples from data frames, results as data frames.
   "pyarrow>=16",  # Parquet files as data sets.
-  "equinox>=0.11",  # Networks of other libraries, whose tangent kernels are tested.
-  "dm-haiku>=0.0.13",
+  "equinox>=0.13.1",  # Networks of other libraries, whose tangent kernels are tested.
+  "dm-haiku>=0.0.15",
   "playwright>=1.40",  # Drives Debian's chromium, or any other on the PATH.
   "setuptools>=77.0.3",  # The tests look at the files that would be installed.
   "ruff>=0.6",
