@@ -1,4 +1,4 @@
-"""Packaging of last_jax."""
+"""Packaging of last_jax: version, requirements and files. Name, description and commands are in pyproject.toml."""
 
 import pathlib
 import re
@@ -12,30 +12,34 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "last_jax" / "__init__.py
 CORE = [
   "jax>=0.10",
   "jaxlib>=0.10",
-  "optax>=0.2.4",
-  "flax>=0.10",
+  "optax>=0.2.5",
+  "flax>=0.12.1",
   "chex>=0.1.89",
   "absl-py>=2.0",
-  "orbax-checkpoint>=0.6",  # Checkpoints of training.
+  "orbax-checkpoint>=0.7",  # Checkpoints of training.
   "numpy>=2.0",
   "matplotlib>=3.8",  # The launchers draw PNG curves.
   "rich>=13.0",  # The launchers show progress and tables.
   "scipy>=1.15",  # Confidence intervals and bootstrap of the report.
   "plotly>=6.0",  # The page of launch.reproduce carries its script.
 ]
-BENCH = ["torch>=2.2", "scikit-learn>=1.4"]  # Digits to compare teachers on.
+BENCH = [
+  "torch>=2.2",
+  "cvxpy>=1.6",
+  "scikit-learn>=1.4",  # Digits to compare teachers on.
+]
 TEST = [
   "pytest>=8.0",
   "pytest-xdist>=3.5",
   "hypothesis>=6.100",
-  "cvxpy>=1.5",
+  "cvxpy>=1.6",
   "scikit-learn>=1.4",  # Half moons and logistic regressions are compared with its own.
   "pandas>=2.2",  # Examples from data frames, results as data frames.
   "pyarrow>=16",  # Parquet files as data sets.
-  "equinox>=0.11",  # Networks of other libraries, whose tangent kernels are tested.
-  "dm-haiku>=0.0.13",
+  "equinox>=0.13.1",  # Networks of other libraries, whose tangent kernels are tested.
+  "dm-haiku>=0.0.15",
   "playwright>=1.40",  # Drives Debian's chromium, or any other on the PATH.
-  "setuptools>=69",  # The tests look at the files that would be installed.
+  "setuptools>=77.0.3",  # The tests look at the files that would be installed.
   "ruff>=0.6",
   "mypy>=1.10",
 ]
@@ -43,13 +47,7 @@ TEST = [
 DOCS = ["sphinx>=9.0", "myst-parser>=5.0", "myst-nb>=1.4", "furo>=2025.12"]  # sphinx-build -W -b html docs FOLDER
 
 setup(
-  name="last_jax",
   version=VERSION,
-  description="Iterative teaching by label synthesis: exact greedy labels for any learner, in JAX.",
-  long_description=(HERE / "README.md").read_text(encoding="utf-8"),
-  long_description_content_type="text/markdown",
-  license="Apache-2.0",
-  python_requires=">=3.11",
   # The commands live in launch/, and are installed inside the package: no top-level name but our own reaches others.
   packages=[*find_packages(include=["last_jax", "last_jax.*"]), "last_jax.launch"],
   package_dir={"last_jax.launch": "launch"},
@@ -58,14 +56,7 @@ setup(
     "last_jax.data": ["*.npz", "*.md"],
     "last_jax.tools": ["assets/*"],
   },
+  include_package_data=False,  # What is installed is named here; MANIFEST.in names what else a source archive holds.
   install_requires=CORE,
   extras_require={"test": TEST, "bench": BENCH, "docs": DOCS},
-  entry_points={
-    "console_scripts": [
-      "last-distill=last_jax.launch.distill:run",
-      "last-reproduce=last_jax.launch.reproduce:run",
-      "last-teach=last_jax.launch.teach:run",
-      "last-train-teacher=last_jax.launch.train_teacher:run",
-    ]
-  },
 )

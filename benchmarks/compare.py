@@ -42,7 +42,7 @@ def read_report(path: str) -> Report:
     OSError: it cannot be read.
   """
   measured: dict[Any, Measurement] = {}
-  seen: collections.Counter = collections.Counter()
+  seen: collections.Counter[Any] = collections.Counter()
   try:
     content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     for each in map(Measurement.from_json, content["measurements"]):

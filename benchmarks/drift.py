@@ -8,6 +8,8 @@ float32 student is from the float64 one (drift); and the distance in float32.
 """
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +19,11 @@ from absl import app, flags, logging
 import last_jax as last
 from last_jax import data
 
-CONSTRAINTS = {"simplex": last.constraints.simplex, "none": last.constraints.none}
-CASES = [
+CONSTRAINTS: dict[str, Callable[[], last.constraints.Constraint]] = {
+  "simplex": last.constraints.simplex,
+  "none": last.constraints.none,
+}
+CASES: list[tuple[str, str, str | None]] = [
   ("least_squares", "sgd", None),
   ("least_squares", "greedy", "none"),
   ("logistic", "sgd", None),
@@ -29,7 +34,7 @@ CASES = [
 HEADER = f"{'learner':16}{'teacher':18}{'step':>10}{'distance':>12}{'drift':>12}{'in float32':>12}"
 
 
-def make_problem(name, rate):
+def make_problem(name: str, rate: float) -> tuple[last.learners.Learner, np.ndarray, np.ndarray]:
   """Return a learner, a pool and a target near which the pool's own minimum lies, as NumPy arrays in float64."""
   dataset = data.gaussian(0, per_class=400)
   x = np.asarray(dataset.train.x, np.float64)
@@ -45,7 +50,9 @@ def make_problem(name, rate):
   return learner, x, y
 
 
-def teach(name, teacher, constraint, wide, keys, steps, records, rate):
+def teach(
+  name: str, teacher: str, constraint: str | None, wide: bool, keys: jax.Array, steps: int, records: int, rate: float
+) -> tuple[np.ndarray, ...]:
   """Return steps `[records]`, parameters `[students, records, P]` and distances `[students, records]`."""
   with jax.enable_x64(True):  # Keys, examples and starts are those of float64, rounded.
     learner, x, y = make_problem(name, rate)
@@ -60,7 +67,7 @@ def teach(name, teacher, constraint, wide, keys, steps, records, rate):
       jnp.asarray(np.float32(x), dtype), y if name != "least_squares" else jnp.asarray(np.float32(y), dtype)
     )
     target, starts = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), (target, starts))
-    method = last.teachers.sgd() if teacher == "sgd" else last.teachers.greedy(CONSTRAINTS[constraint]())
+    method = last.teachers.sgd() if teacher == "sgd" else last.teachers.greedy(CONSTRAINTS[str(constraint)]())
     result = last.teach_many(
       keys, learner, method, pool, target=target, init=starts, steps=steps, record_every=steps // records,
       metrics="distance", probe=lambda params: jnp.concatenate([jnp.ravel(w) for w in jax.tree.leaves(params)]),
@@ -74,7 +81,7 @@ RECORDS = flags.DEFINE_integer("records", 100, "records of a run")
 RATE = flags.DEFINE_float("rate", 1e-3, "learning rate")
 
 
-def main(_):
+def main(_: Any) -> None:
   """Print the table."""
   begin = time.time()
   logging.set_verbosity(logging.ERROR)

@@ -20,6 +20,7 @@ The file is written after every job. After Ctrl-C it holds the jobs that are fin
 """
 
 import dataclasses
+import datetime
 import os
 import pathlib
 import sys
@@ -88,6 +89,7 @@ def main(values: Flags) -> int:
 
   def save(done: Done) -> None:
     report = {
+      "date": datetime.date.today().isoformat(),
       "machine": facts,
       "settings": {"seed": values.seed, "repetitions": values.repetitions, "tiny": values.tiny},
       "interrupted": done.interrupted,

@@ -13,7 +13,7 @@ _END_SECONDS = 120  # For a process to end.
 class Workers:
   """Processes that work together on command."""
 
-  def __init__(self, processes: list[subprocess.Popen], file: pathlib.Path):
+  def __init__(self, processes: list[subprocess.Popen[str]], file: pathlib.Path):
     self._processes, self._file = processes, file
 
   def work(self) -> None:

@@ -215,7 +215,7 @@ def as_key(key: Any, name: str = "key") -> jax.Array:
   """Return a typed key, or an array of them, also from the old kind (`jax.random.PRNGKey`)."""
   if not isinstance(key, (np.ndarray, jax.Array)):
     raise TypeError(f"{name} must be made by jax.random.key, but it is a {type(key).__name__}")
-  if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+  if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
     return key
   if key.dtype == np.uint32 and key.ndim in (1, 2):
     try:

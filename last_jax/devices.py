@@ -13,17 +13,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from last_jax import checks, compiler, partners, programs
+from last_jax import checks, compiler, partners
+from last_jax.compiler import enable_compilation_cache as enable_compilation_cache
+from last_jax.programs import count_programs as count_programs
+from last_jax.programs import limit_programs as limit_programs
 
 STUDENTS = "students"  # Axis of the mesh.
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
-enable_compilation_cache = compiler.enable_compilation_cache
-limit_programs = programs.limit_programs
-count_programs = programs.count_programs
 
 # Of JAX itself. Before either has passed, `partners` has ended the process with a message.
 _JAX_CONNECT_SECONDS = 60
@@ -219,7 +220,7 @@ def _put(leaf: Any, sharding: NamedSharding) -> Any:
     return leaf  # An array of several processes: compiled programs move its shards themselves.
   if jax.process_count() == 1:
     return jax.device_put(leaf, sharding)
-  if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+  if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
     return jax.random.wrap_key_data(_put(jax.random.key_data(leaf), sharding), impl=jax.random.key_impl(leaf))
   return place(np.asarray(leaf), sharding)
 
@@ -251,7 +252,7 @@ def gather(tree: Any) -> Any:
   from jax.experimental import multihost_utils
 
   def whole(leaf: Any) -> Any:
-    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
       return jax.random.wrap_key_data(whole(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
       if leaf.is_fully_replicated:

@@ -43,7 +43,7 @@ class Static:
   __slots__ = ("_hash", "_key", "value")
 
   def __init__(self, value: Any):
-    self.value = value
+    self.value: Any = value
     self._key: Hashable = None
     self._hash: int | None = None
 
@@ -157,7 +157,7 @@ class Identity:
   __slots__ = ("value",)
 
   def __init__(self, value: Any):
-    self.value = value
+    self.value: Any = value
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Identity) and self.value is other.value
@@ -286,7 +286,8 @@ class _Walk:
 
   def _opaque(self, value: Any) -> Hashable:
     kind = type(value)
-    if kind.__hash__ is not None and kind.__hash__ is not object.__hash__ and not isinstance(value, _FIXED):
+    hash_of: Any = kind.__hash__
+    if hash_of is not None and hash_of is not object.__hash__ and not isinstance(value, _FIXED):
       try:
         hash(value)
       except TypeError:  # It holds something that does not hash.

@@ -312,5 +312,5 @@ def step_one(
   return iterate(state, proposal)
 
 
-run_one = jax.jit(run_inline, static_argnames="plan", inline=True)
-teach_one = jax.jit(_teach, static_argnames="plan", inline=True)
+run_one: jax.stages.Wrapped = jax.jit(run_inline, static_argnames="plan", inline=True)
+teach_one: jax.stages.Wrapped = jax.jit(_teach, static_argnames="plan", inline=True)

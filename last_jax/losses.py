@@ -216,19 +216,19 @@ def _softmax_root(outputs: Array, label: Array) -> Array:
   return jnp.sqrt(total) * jnp.exp(0.5 * jax.nn.log_softmax(outputs))[:, None] * deviations
 
 
-squared_error = Loss(
+squared_error: Loss = Loss(
   "squared_error", _squared_error, predict=lambda z: z, classification=False, affine=True, isotropic="everywhere",
   root=_squared_error_root, formula="sum((z - y) ** 2) / 2", gradient="z - y",
 )  # fmt: skip
-sigmoid_cross_entropy = Loss(
+sigmoid_cross_entropy: Loss = Loss(
   "sigmoid_cross_entropy", _sigmoid_cross_entropy, predict=jax.nn.sigmoid, affine=True, isotropic="everywhere",
   formula="sum(log(1 + exp(z)) - y * z)", gradient="1 / (1 + exp(-z)) - y",
 )  # fmt: skip
-softmax_cross_entropy = Loss(
+softmax_cross_entropy: Loss = Loss(
   "softmax_cross_entropy", _softmax_cross_entropy, predict=jax.nn.softmax, affine=True, isotropic="on_simplex",
   root=_softmax_root, formula="-sum(y * log(exp(z) / sum(exp(z))))", gradient="sum(y) * exp(z) / sum(exp(z)) - y",
 )  # fmt: skip
-margin_logistic = Loss(
+margin_logistic: Loss = Loss(
   "margin_logistic",
   _margin_logistic,
   predict=lambda z: jnp.tanh(z / 2),  # The mean of a label that is +1 with probability sigmoid(z), and -1 otherwise.
@@ -243,7 +243,7 @@ margin_logistic = Loss(
 # Crammer and Singer's max_k (z_k + 1 - y_k) - <y, z>, for class labels max(0, 1 + the best other output - its own).
 # A label sets the margin to be kept as well as the pull, so u jumps as it changes: it is affine in pieces, not as a
 # whole. (The mean of the losses of the classes, weighted by y, would be.)
-hinge = Loss(
+hinge: Loss = Loss(
   "hinge", _hinge, predict=_hinge_prediction, low=-1.0, affine=False,
   formula="sum(maximum(1 - y * z, 0)) if len(z) == 1 else max(z + 1 - y) - sum(y * z)",
   gradient="-y * (y * z < 1) if len(z) == 1 else eye(len(z))[argmax(z + 1 - y)] - y",

@@ -80,7 +80,7 @@ def _root(u: Array, z: Array, low: Array, high: Array, *, rising: bool) -> Array
   """Return the label in [low, high], where u(y) is monotone, at which it equals `u`: bisection and a Newton step."""
   steps = 2 * jnp.finfo(z.dtype).nmant
 
-  def halve(_, bracket):
+  def halve(_: Array, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
     low, high = bracket
     middle = 0.5 * low + 0.5 * high
     above = output_gradient(middle, z) > u

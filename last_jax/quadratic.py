@@ -216,7 +216,7 @@ def _descend(linear: Array, pairs: Array, nearest: Array) -> tuple[Array, Array]
     best = jnp.argmin(values)
     return chosen.at[i].set(jnp.where(values[best] < values[chosen[i]], best, chosen[i]))
 
-  def sweep(state):
+  def sweep(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
     chosen, _, sweeps = state
     new = jax.lax.fori_loop(0, batch, relabel, chosen)
     return new, jnp.any(new != chosen), sweeps + 1

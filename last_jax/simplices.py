@@ -114,7 +114,7 @@ def _root(increasing: Callable[[Array], Array], low: Array, high: Array) -> Arra
   """
   chex.assert_rank([low, high], 0)
 
-  def halve(_, bracket):
+  def halve(_: Array, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
     low, high = bracket
     middle = 0.5 * (low + high)
     below = increasing(middle) < 0

@@ -171,7 +171,7 @@ def _search(problem: Quadratic, starts: Array, max_nonzero: int) -> tuple[Array,
     return labels, support, change, lower
 
   def descend(start: Array) -> tuple[Array, Array, Array]:
-    def more(state):
+    def more(state: tuple[tuple[Array, ...], Array]) -> Array:
       return state[0][-1] & (state[1] < _MAX_SWEEPS)
 
     first = (start, _largest(start, max_nonzero), problem.scaled_change(start), jnp.array(True))

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -187,7 +188,7 @@ def _digest(tree: Any) -> str:
   """Return a hash of the numbers, shapes and dtypes of a tree, and of its structure's size."""
   found = hashlib.sha256()
   for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
       leaf = jax.random.key_data(leaf)
     array = np.ascontiguousarray(devices.gather(leaf))
     name = jax.tree_util.keystr(path, simple=True, separator="/")

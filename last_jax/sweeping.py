@@ -25,7 +25,7 @@ from last_jax.learners import Learner
 from last_jax.loop import Probe
 from last_jax.problem import Problem
 from last_jax.stacking import Setting
-from last_jax.teaching import METRICS, as_key, check_teaches, make_plan
+from last_jax.teaching import METRICS, check_teaches, make_plan
 
 Name = Hashable
 
@@ -195,7 +195,7 @@ def sweep(
 
 def check_keys(keys: Any) -> Key:
   """Return typed keys `[seeds]`, or raise."""
-  keys = as_key(keys, "keys")
+  keys = checks.as_key(keys, "keys")
   if keys.ndim != 1 or keys.shape[0] == 0:
     raise ValueError(f"keys must have shape [seeds], as jax.random.split(key, seeds), but it has shape {keys.shape}")
   if not is_concrete(keys):

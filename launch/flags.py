@@ -57,7 +57,7 @@ class Flags(help.Grouped):
     flags.DEFINE_enum(name, default, list(allowed), text, flag_values=self)
 
 
-class _Numbers(flags.ArgumentParser):
+class _Numbers(flags.ArgumentParser[Any]):
   """Read "0.1" as a number and "0.1,1" as a list of numbers; one that is given twice counts once."""
 
   syntactic_help = "a number, or several with commas between them"
@@ -81,7 +81,7 @@ class _Numbers(flags.ArgumentParser):
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-class _NumbersText(flags.ArgumentSerializer):
+class _NumbersText(flags.ArgumentSerializer[Any]):
   def serialize(self, value: Any) -> str:
     """Return the text that is read as this value."""
     return ",".join(map(repr, several(value)))

@@ -19,7 +19,7 @@ class Stopped(KeyboardInterrupt):
 
   def __init__(self, number: int):
     super().__init__()
-    self.status = 128 + number
+    self.status: int = 128 + number
 
 
 def status_of(error: BaseException) -> int:

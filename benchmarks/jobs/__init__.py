@@ -9,6 +9,7 @@ from benchmarks.jobs import (
   plain,
   processes,
   selection,
+  solver,
   sweep_calls,
   sweeps,
   teaching,
@@ -17,7 +18,8 @@ from benchmarks.jobs import (
 )
 
 _MODULES = (
-  teaching, calls, mlp, networks, kernels, selection, training, sweeps, sweep_calls, training_sweeps, processes, plain
+  teaching, calls, mlp, solver, networks, kernels, selection, training, sweeps, sweep_calls, training_sweeps, processes,
+  plain,
 )  # fmt: skip
 
 JOBS: dict[str, Job] = {job.name: job for module in _MODULES for job in module.JOBS}

@@ -87,7 +87,7 @@ def train_students(
   check_learns_from(learner, pool)
   training = make_training(steps, batch_size, None)
   students = checks.check_count("students", students)
-  keys = jax.random.split(teaching.as_key(key), students)
+  keys = jax.random.split(checks.as_key(key), students)
   init_fn = as_init_fn(learner, init_fn)
   return _train(keys, learner, pool.x, learner.encode(pool.x, pool.y), init_fn, training)
 

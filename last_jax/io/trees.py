@@ -175,7 +175,7 @@ def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _is_key(leaf: Any) -> bool:
-  return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+  return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _encode(name: str, leaf: Any) -> tuple[str, np.ndarray]:

@@ -13,7 +13,7 @@ import numpy as np
 from last_jax.identity import Static
 from last_jax.kernels import arrangement, factors, places, remainder, width
 from last_jax.kernels.factors import Factor, Layer
-from last_jax.kernels.places import Path, Place
+from last_jax.kernels.places import Bias, Path, Place
 from last_jax.kernels.remainder import Remainder
 
 Array = jax.Array
@@ -78,7 +78,7 @@ class Part(NamedTuple):
 
   leaf: int
   places: list[tuple[Place, bool]]
-  bias: tuple[int, places.Bias] | None = None
+  bias: tuple[int, Bias] | None = None
 
 
 class Plan(NamedTuple):

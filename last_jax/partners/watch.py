@@ -22,8 +22,8 @@ class Watch(threading.Thread):
     super().__init__(name="last_jax partners", daemon=True)
     self.number = number
     self.left: dict[int, int] = {}  # Exit statuses of those that have finished.
-    self.all_left = threading.Event()
-    self.has_ended = False
+    self.all_left: threading.Event = threading.Event()
+    self.has_ended: bool = False
     self._others, self._server = dict(others), server
     self._heard = dict.fromkeys(others, time.monotonic())
     self._text = dict.fromkeys(others, b"")

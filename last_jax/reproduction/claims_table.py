@@ -58,17 +58,17 @@ def _row(figure: str, text: str, result: Mapping[str, Any]) -> str:
   return f"| {' | '.join([figure, text, _escape(result['effect']), _escape(result['interval']), verdict])} |"
 
 
-def replace_table(document: str, markdown: str) -> str:
+def replace_table(document: str, markdown: str, opening: str = BEGIN, closing: str = END) -> str:
   """Return the document with `markdown` between the two markers.
 
   Raises:
     ValueError: the markers are not there, or not once each in their order.
   """
-  before, begin, rest = document.partition(BEGIN)
-  _, end, after = rest.partition(END)
-  if not begin or not end or BEGIN in rest or END in before + after:
-    raise ValueError(f"document must hold the line {BEGIN!r} and, after it, {END!r}, once each")
-  return f"{before}{BEGIN}\n{markdown}\n{END}{after}"
+  before, begin, rest = document.partition(opening)
+  _, end, after = rest.partition(closing)
+  if not begin or not end or opening in rest or closing in before + after:
+    raise ValueError(f"document must hold the line {opening!r} and, after it, {closing!r}, once each")
+  return f"{before}{opening}\n{markdown}\n{closing}{after}"
 
 
 def update(claims: str | os.PathLike[str], document: str | os.PathLike[str]) -> None:

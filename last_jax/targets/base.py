@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -128,7 +128,11 @@ class PerStep:
     """Raise: only the target of a step has one."""
     raise TypeError(f"{type(self).__name__} is a target per step: use .now(learner, student, params, step, key)")
 
-  measure = value = local = expand = geometry  # Likewise.
+  # Likewise.
+  measure: ClassVar[Callable[..., NoReturn]] = geometry
+  value: ClassVar[Callable[..., NoReturn]] = geometry
+  local: ClassVar[Callable[..., NoReturn]] = geometry
+  expand: ClassVar[Callable[..., NoReturn]] = geometry
 
 
 def value(target: Target, learner: Learner, student: Student) -> Array:

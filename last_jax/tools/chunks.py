@@ -21,8 +21,8 @@ class Timed:
   """
 
   def __init__(self, function: Callable[..., Any]):
-    self.compile_seconds = 0.0
-    self.run_seconds = 0.0
+    self.compile_seconds: float = 0.0
+    self.run_seconds: float = 0.0
     self._function = function
     self._programs: dict[Hashable, Program] = {}
 

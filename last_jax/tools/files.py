@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 from last_jax.io import naming_file, replaced
-from last_jax.io.files import FilePath, escape_surrogates, temporary_name
+from last_jax.io.files import FilePath as FilePath
+from last_jax.io.files import escape_surrogates, temporary_name
 
 
 def write_json(path: FilePath, value: Any) -> None:

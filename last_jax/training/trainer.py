@@ -268,7 +268,7 @@ def _train(trainer: Trainer, key: Key, *, episodes: int) -> tuple[Policy, Log]:
   return state.best, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *logs)
 
 
-run = jax.jit(_train, static_argnames="episodes")
+run: jax.stages.Wrapped = jax.jit(_train, static_argnames="episodes")
 _init = jax.jit(Trainer.init)
 _advance = jax.jit(Trainer.advance, static_argnames="episodes")
 

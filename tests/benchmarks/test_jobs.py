@@ -10,10 +10,10 @@ import pytest
 
 import last_jax as last
 from benchmarks import cases, networks, plots
-from benchmarks.baselines import BATCHED, C_LOOP, KINDS, PER_STUDENT, torch_mlp
+from benchmarks.baselines import BATCHED, C_LOOP, KINDS, PER_STUDENT, cvxpy_student, torch_mlp
 from benchmarks.cases import STRATEGIES
 from benchmarks.equality import ResultsDiffer
-from benchmarks.jobs import JOBS, calls, mlp, selection, sweeps, teaching, training, training_sweeps
+from benchmarks.jobs import JOBS, calls, mlp, selection, solver, sweeps, teaching, training, training_sweeps
 from benchmarks.jobs import kernels as kernel_jobs
 from benchmarks.jobs import networks as network_jobs
 from benchmarks.records import Target
@@ -100,6 +100,27 @@ def test_without_torch_and_a_compiler_our_side_is_still_timed(monkeypatch, name,
   (measured,) = measure(name)
   assert [against.kind for against in measured.against] == left
   assert "baseline_episodes" not in measured.problem["sizes"]
+
+
+# --- A general solver.
+
+
+@pytest.mark.parametrize("name", names_of(solver.SolverJob, quick="solver"))
+def test_a_general_solver_finds_the_same_labels(name):
+  (measured,) = measure(name)
+  (against,) = measured.against
+  assert against.kind == solver.SOLVER
+  assert {against.timing.name, *(each.name for each in against.slower)} == {"cvxpy, Clarabel", "cvxpy, OSQP"}
+  assert against.timing.units == 6
+  assert measured.ours.units == 6 * measured.problem["sizes"]["students"]
+  assert against.largest_difference["distance (float64)"] < 1e-6
+
+
+def test_labels_of_another_problem_are_detected():
+  case = cases.draw_linear(0, True, students=1, steps=6, classes=4, pool=20)
+  (teach, _) = cvxpy_student.variants(dataclasses.replace(case, learning_rate=1.01 * case.learning_rate)).values()
+  with pytest.raises(ResultsDiffer, match="distance"):
+    solver.check(case, teach)
 
 
 # --- Networks.
