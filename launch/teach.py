@@ -176,7 +176,8 @@ def _prepare(values: flags.Flags, mesh: Mesh | None) -> Setup:
   # One root key: the students' randomness does not depend on how the target is found.
   target_key, start_key, lesson_key = jax.random.split(jax.random.key(values.seed), 3)
   target, facts, notes = problem.find_target(values, given, target_key)
-  teachable = last.Problem(learner, dataset.train, target=target, test=dataset.test, tolerance=values.tolerance)
+  with command.user_errors({"tolerance": "tolerance"}):
+    teachable = last.Problem(learner, dataset.train, target=target, test=dataset.test, tolerance=values.tolerance)
   params = problem.start(values, given, target, start_key)
   built = methods.build(values, learner, target)
   certificates = {name: methods.check(name, method, teachable, values.batch_size) for name, method in built.items()}
