@@ -127,9 +127,10 @@ def _prepare(values: Flags, now: Callable[[str], None]) -> Sweep:
       target, facts, notes = problem.find_target(values, given, target_key)
       targets[decay] = target, facts, notes, problem.start(values, given, target, start_key)
     target, _, _, params = targets[decay]
-    teachable = last.Problem(
-      given.learner, given.dataset.train, target=target, test=given.dataset.test, tolerance=values.tolerance
-    )
+    with command.user_errors({"tolerance": "tolerance"}):
+      teachable = last.Problem(
+        given.learner, given.dataset.train, target=target, test=given.dataset.test, tolerance=values.tolerance
+      )
     size = each["batch_size"]
     plan = teaching.make_plan(teachable, values.steps, size, record_every, None, None, values.lessons)
     toward = methods.find_toward(choice, given.learner, given.dataset.train, target)

@@ -203,7 +203,7 @@ def commands() -> dict[str, Command]:
         "students": Flag(count),
         "batch_size": Flag(lists(count)),
         "record_every": Flag(count),
-        "tolerance": Flag(positive),
+        "tolerance": Flag(number(1e-19, 1e20)),  # Its square is a number too.
         "lessons": Flag(switch),
         "examples": Flag(switch),
         "init_scale": Flag(not_negative),

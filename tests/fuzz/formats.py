@@ -229,7 +229,7 @@ def _read_metrics(path):
 
 
 _CONFIG = {
-  "command": "python -m launch.some --seed=0", "flags": {"seed": 0, "out": "runs", "teacher": ["sgd"]},
+  "command": "python -m launch.some --seed=0", "flags": {"seed": 0, "out": "runs", "dataset": "half_moons"},
   "data": {"dataset": "0" * 64}, "versions": {"jax": "0"},
 }  # fmt: skip
 

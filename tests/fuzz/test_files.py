@@ -78,6 +78,7 @@ def test_damaged_files(tmp_path, name):
 
 
 @pytest.mark.fuzz
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Of threads of Orbax.
 @pytest.mark.parametrize("name", LONG)
 def test_damaged_files_that_take_long(tmp_path, name):
   check(name, tmp_path, 200, forged=False)
