@@ -2,7 +2,8 @@
 
   python -m launch.reproduce
       All figures at a size that a laptop does in some minutes. Ends with a table of claims and with
-      runs/reproduce/index.html, one file that opens offline: the claims, then every figure with its settings.
+      runs/reproduce/index.html, one file that opens offline: what label synthesis is, in motion; contents with a
+      filter; the claims; and every figure with its settings.
 
   python -m launch.reproduce --figure=lsr,theory
       Some of them. Figures that were finished in --out with the same size and code stay on the page.
@@ -18,7 +19,8 @@ page says why it is missing, and the exit status is 1. Stopped and started again
 finished with the same settings, code and versions are not made again (--redo makes them).
 
 --out receives index.html, claims.json, curves.npz (arrays FIGURE/CHART/METHOD/values [seeds, records], and those along
-the x axis), summary.json and config.json; and for each figure a folder with its own curves.npz and pictures.
+the x axis; opening/... holds those of the motion), summary.json and config.json; and for each figure a folder with its
+own curves.npz and pictures.
 """
 
 import contextlib

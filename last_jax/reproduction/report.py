@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from last_jax import io, tools
 from last_jax.reproduction import storage
-from last_jax.reproduction.claims import HOLDS, LITERAL, NOT_RUN, TEST, VERDICTS, Estimate, Judged, Verdict, judge
+from last_jax.reproduction.claims import HOLDS, LITERAL, NOT_RUN, VERDICTS, Estimate, Judged, Verdict, judge
 from last_jax.reproduction.config import SEEDS, Figure, Size
 from last_jax.reproduction.figures import FIGURES
 from last_jax.reproduction.names import NAMES
 from last_jax.reproduction.opening import make_opening
+from last_jax.reproduction.rule import RULE
 from last_jax.reproduction.storage import Stored
 from last_jax.tools.charts import Demonstration
 from last_jax.tools.page import ClaimRow, Page, ReadingRow, Section, write_page
@@ -140,7 +141,7 @@ def write_report(
     "machine": f"{platform.machine()}, {device}",
   }
   rows = tuple(finding.row() for finding in findings)
-  page = Page(_TITLE, _INTRODUCTION, facts, TEST, rows, tuple(sections), opening, NAMES)
+  page = Page(_TITLE, _INTRODUCTION, facts, RULE, rows, tuple(sections), opening, NAMES)
   return findings, functools.partial(write_page, page=page)
 
 

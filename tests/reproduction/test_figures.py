@@ -21,7 +21,8 @@ from last_jax.reproduction import (
   theorems,
   variants,
 )
-from last_jax.reproduction.claims import TEST, judge
+from last_jax.reproduction.claims import judge
+from last_jax.reproduction.rule import RULE
 from last_jax.tools.charts import Chart
 from last_jax.tools.styles import method_style
 from tests.data.samples import mnist_arrays, write_mnist
@@ -29,7 +30,7 @@ from tests.data.samples import mnist_arrays, write_mnist
 pytestmark = pytest.mark.sampled
 
 QUICK = Size("quick", 2)
-# Those of claims.TEST, beside 0 and 1; 1.1 is the inverse of 0.909, where distances are farther.
+# Those of the rule, beside 0 and 1; 1.1 is the inverse of 0.909, where distances are farther.
 THRESHOLDS = {"0", "1", "0.909", "1.1", "0.5", "2", "−5", "100", "−0.5"}
 NONE = last.constraints.none()
 
@@ -102,7 +103,7 @@ def test_every_figure_is_there_and_says_what_it_shows():
 
 
 def test_the_rule_of_verdicts_says_every_threshold():
-  assert all(threshold in TEST for threshold in THRESHOLDS - {"1.1"})
+  assert all(threshold in RULE for threshold in THRESHOLDS - {"1.1"})
 
 
 @pytest.mark.slow

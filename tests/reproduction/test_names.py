@@ -5,8 +5,9 @@ import pathlib
 import re
 
 from last_jax import constraints, reproduction
-from last_jax.reproduction import claims, methods, opening
+from last_jax.reproduction import methods, opening
 from last_jax.reproduction.names import NAMES
+from last_jax.reproduction.rule import RULE
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Words in capitals that are no abbreviations of this page's: of code, units and names of people's things.
@@ -22,7 +23,7 @@ def texts():
     yield from (claim["claim"], claim["explanation"], claim["effect"])
     for reading in claim["readings"]:
       yield from (reading["name"], reading["setting"], reading["note"])
-  yield claims.TEST
+  yield RULE
   sets = (constraints.one_hot(), constraints.simplex(), constraints.none(), constraints.magnitude(2.0))
   for method in (methods.sgd(), methods.imt(), *map(methods.greedy, sets), *map(methods.mixed, sets)):
     yield method.name

@@ -136,6 +136,7 @@ const MOST_TICKS = { x: 7, y: 8 };
 /** Ticks follow a zoom; and a screen reader hears the chart's name and table, not its drawing. */
 function finishPlot(plot) {
   for (const child of plot.children) child.setAttribute("aria-hidden", "true");
+  document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // Plotly measures texts in it.
   if (plot.dataset.followed) return;
   plot.dataset.followed = "true";
   plot.on("plotly_relayout", (event) => {
