@@ -287,6 +287,7 @@ class Copy:
   def _run(self, arguments: str, write_bytecode: bool = False) -> tuple[str, str]:
     """Return an outcome, and what pytest has printed."""
     log = self._folder / "log.txt"
+    log.write_bytes(b"")
     given = (str(self._folder), [*_PYTEST, *shlex.split(arguments)], str(log), write_bytecode)
     process = self._processes.Process(target=run_tests, args=given)
     process.start()
