@@ -267,6 +267,22 @@ def _load_from_sklearn(name: str) -> last.Pool:
 
 
 def _load_table(values: Flags) -> last.Pool:
+  try:
+    return _read_table(values)
+  except ValueError as error:
+    raise ValueError(_name_flags(str(error))) from error
+
+
+def _name_flags(message: str) -> str:
+  """Return a message about the arguments of the library with the flags in place of them."""
+  for argument, flag in (("label", "--label"), ("features", "--columns")):
+    message = re.sub(rf"(?<![\w-]){argument}(: there is no column| must)", rf"{flag}\1", message)
+  if "must hold numbers" in message:
+    message += " (--label names the column of labels, --columns those of inputs)"
+  return message
+
+
+def _read_table(values: Flags) -> last.Pool:
   path = values.dataset
   if path.endswith(".csv"):
     return last.data.load_csv(path, label=values.label, features=values.columns)
