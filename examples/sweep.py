@@ -1,4 +1,4 @@
-"""Rates, radii and seeds in one compiled program; a table, and sweep.png:  python examples/sweep.py [STEPS]"""
+"""Sweep rates, radii and seeds, compiled once for each kind of teacher:  python examples/sweep.py [STEPS]"""
 
 import sys
 
