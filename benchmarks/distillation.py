@@ -33,7 +33,6 @@ from last_jax.data.mnist import stratified
 from last_jax.distilling import train_students
 
 _TRAINED_ON = 20000  # Images of the network whose labels are a row.
-_TRANSFER_STEPS = (100, 1000)  # The first are those of labels that were made for one length only.
 
 
 class Recipe(NamedTuple):
@@ -47,12 +46,13 @@ class Recipe(NamedTuple):
   constraint: str
   searches: dict[int, tuple[int, float]]  # Updates, and Adam's rate for the labels, by number of base images.
   lengths: tuple[int, ...]  # Trainings of fresh students, relative to `steps`; free labels have the first only.
+  transfer: tuple[int, ...]  # Steps of students of transfer, likewise.
 
 
 # Found on draw 0 of each size. Probabilities start from the labels of the trained network, free labels from the truth.
 RECIPES = {
-  "free": Recipe("conv", 32, 30, None, 0.003, "one", {10: (1500, 0.05), 100: (2000, 0.1)}, (1, 10)),
-  "probabilities": Recipe("conv2", 16, 300, 25, 0.03, "simplex", {500: (40, 0.1)}, (1, 3)),
+  "free": Recipe("conv", 32, 30, None, 0.003, "one", {10: (1500, 0.05), 100: (2000, 0.1)}, (1, 10), (100, 1000)),
+  "probabilities": Recipe("conv2", 16, 300, 25, 0.03, "simplex", {500: (40, 0.1)}, (3,), (1000,)),
 }
 # Free labels that sum to one: the loss of softmax has the same weight for all examples.
 _ONE = last.constraints.Constraint("sum to one", project=lambda y, *_: y + (1 - jnp.sum(y)) / y.shape[0])
@@ -237,7 +237,7 @@ def measure(
     key, steps = _keys_of(seed)[1], [length * given.steps for length in given.lengths]
     learner, settings["init_fn"] = _make_student(given)
   else:
-    key, steps, students = _keys_of(seed)[3], list(_TRANSFER_STEPS), max(2, given.fresh // 2)
+    key, steps, students = _keys_of(seed)[3], list(given.transfer), max(2, given.fresh // 2)
     learner = make_learner(
       report.transferred_to(given.network), given.width, given.loss, optimizer=optax.adam(given.adam_rate)
     )

@@ -108,7 +108,8 @@ def test_the_networks_are_convolutions(network):
 def test_students_are_trained_on_the_labels(monkeypatch, constraint):
   random = np.random.default_rng(0)
   monkeypatch.setattr(distillation, "_TRAINED_ON", 50)
-  monkeypatch.setattr(distillation, "_TRANSFER_STEPS", (2, 3))
+  short = distillation.RECIPES["free"]._replace(lengths=(1,), transfer=(2, 3))
+  monkeypatch.setitem(distillation.RECIPES, "free", short)
   train, test = ((random.normal(size=(150, 784)).astype(np.float32), np.arange(150) % 10) for _ in range(2))
   given = flags_given(
     network="mlp", width=8, loss="softmax_cross_entropy", constraint=constraint, head=0.5, steps=4,
