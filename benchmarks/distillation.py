@@ -213,7 +213,7 @@ def find_labels(
   if given.updates:
     begin, state = time.perf_counter(), None
     settings |= {"parametrization": "softmax"} if given.constraint == "simplex" else {}
-    first = soft if given.constraint == "simplex" else truth
+    first = jnp.asarray(soft if given.constraint == "simplex" else truth)
     for share, slower in ((3 / 4, 1), (1 / 4, 5)):  # Slower at the end: updates are noisy.
       answer, log = last.distill_labels(
         search_key, learner, x[index], y[index], batch_size=given.batch_size, students=given.students,
@@ -246,7 +246,7 @@ def measure(
   tried = []
   for count in steps:
     params = train_students(
-      key, learner, x, shown, steps=count, batch_size=given.batch_size, students=students, **settings
+      key, learner, jnp.asarray(x), shown, steps=count, batch_size=given.batch_size, students=students, **settings
     )
     tried.append(accuracies_of(learner, params, test))
   return max(tried, key=np.mean)
