@@ -1,10 +1,10 @@
 """The examples that need no lesson file, at a small size: they run, write what they say, and teach better than SGD."""
 
-import importlib.util
 import pathlib
 import runpy
 import sys
 
+import PIL.Image
 import pytest
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
@@ -20,9 +20,8 @@ def run(monkeypatch, tmp_path, name, size):
 
 
 def test_half_moons_moves(monkeypatch, tmp_path):
-  image = pytest.importorskip("PIL.Image")
   found = run(monkeypatch, tmp_path, "half_moons", 3)
-  with image.open(tmp_path / "half_moons.gif") as moving:
+  with PIL.Image.open(tmp_path / "half_moons.gif") as moving:
     assert moving.n_frames == 3
     first, last = (_pixels(moving, number) for number in (0, 2))
   assert first != last
@@ -65,7 +64,5 @@ def test_labels_that_stay_are_worth_more_than_true_ones(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["equinox", "nnx"])
 def test_networks_of_other_libraries_come_nearer_than_by_sgd(monkeypatch, tmp_path, name):
-  if importlib.util.find_spec("equinox") is None and name == "equinox":
-    pytest.skip("Equinox is not installed")
   results = run(monkeypatch, tmp_path, f"{name}_network", 40)["results"]
   assert results["LAST"].distance[-1] < results["SGD"].distance[-1] < results["SGD"].distance[0]
