@@ -6,7 +6,7 @@ A kind that is not available on this machine is left out, with a message.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks.baselines import c_loop, numpy_batched, torch_batched, torch_students, torch_tools
+from benchmarks.baselines import c_loop, cvxpy_student, numpy_batched, torch_batched, torch_students, torch_tools
 from benchmarks.baselines.base import Teach
 from benchmarks.cases import Case, Strategy
 
@@ -42,4 +42,5 @@ KINDS = {
 
 def missing() -> list[str]:
   """Return why baselines are left out on this machine: a line each."""
-  return list(dict.fromkeys(why for kind in KINDS.values() if (why := kind.missing()) is not None))
+  reasons = [*(kind.missing() for kind in KINDS.values()), cvxpy_student.missing()]
+  return list(dict.fromkeys(why for why in reasons if why is not None))

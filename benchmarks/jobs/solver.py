@@ -60,7 +60,7 @@ def check(case: Case, teach: cvxpy_student.Teach) -> dict[str, float]:
     with jax.enable_x64(dtype == np.float64):
       result = ours.teach(case.astype(dtype), _teacher(), lessons=True)()
       assert result.lessons is not None, "lessons were asked for"
-      assert result.distance is not None, "there is a target"
+      assert result.distance is not None, "distances are recorded"
       theirs = teach(np.asarray(result.lessons.index[0, :, 0]))
       name = f"distance ({np.dtype(dtype)})"
       differences |= equality.check_equal({name: result.distance[0]}, {name: theirs}, tolerance)
