@@ -167,7 +167,7 @@ def run_draw(
   for part in ("accuracy", "transfer"):
     found[part] = {}
     for name, shown in labels.items():
-      found[part][name] = measure(part, name, seed, train[0][index], jnp.asarray(shown), test, given)
+      found[part][name] = measure(part, name, seed, train[0][index], shown, test, given)
       print(f"{images} images, draw {seed}, {part}, {name}: {100 * found[part][name].mean():.1f}", flush=True)
   largest = {name: float(np.abs(shown).max()) for name, shown in labels.items()}
   return found | {"seconds": seconds, "largest": largest, "labels": labels}
@@ -226,13 +226,14 @@ def find_labels(
 
 
 def measure(
-  part: str, name: str, seed: int, x: np.ndarray, shown: jax.Array, test: tuple[np.ndarray, np.ndarray], given: Any
+  part: str, name: str, seed: int, x: np.ndarray, shown: np.ndarray, test: tuple[np.ndarray, np.ndarray], given: Any
 ) -> np.ndarray:
   """Return accuracies of fresh students after the best of some numbers of steps, `[students]`.
 
   Free labels are made for one number of steps, and tried with that only.
   """
-  students, settings = given.fresh, {}
+  students: int = given.fresh
+  settings: dict[str, Any] = {}
   if part == "accuracy":
     key, steps = _keys_of(seed)[1], [length * given.steps for length in given.lengths]
     learner, settings["init_fn"] = _make_student(given)
@@ -243,11 +244,10 @@ def measure(
     )
   if name in (report.SOLVED, report.SEARCHED) and given.constraint != "simplex":
     steps = steps[:1]
-  tried = []
+  examples, labels, tried = jnp.asarray(x), jnp.asarray(shown), []
+  settings |= {"students": students, "batch_size": given.batch_size}
   for count in steps:
-    params = train_students(
-      key, learner, jnp.asarray(x), shown, steps=count, batch_size=given.batch_size, students=students, **settings
-    )
+    params = train_students(key, learner, examples, labels, steps=count, **settings)
     tried.append(accuracies_of(learner, params, test))
   return max(tried, key=np.mean)
 
