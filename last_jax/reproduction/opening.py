@@ -23,7 +23,7 @@ TEXT = (
   "below SGD is shown it with its true label, as in stochastic gradient descent (SGD). For the other, a teacher who "
   "knows where the student is to end, at the dashed green line, takes another label: the one whose step brings the "
   "student nearest to the target. That is label synthesis teaching (LAST); here labels may be up to 1 away from the "
-  "truth.\n\n"
+  "truth. (The learning rate is 0.1, so that single steps can be seen; the figures have the paper's 1e-4.)\n\n"
   "Every point has the colour of the label that it would be shown with now: blue for 0, orange for 1, a deeper blue "
   "below 0, red above 1. Labels go beyond the truth, or against it, while the student is far, and become soft when it "
   "arrives. Between its two thin lines a student is less than three quarters sure: SGD may have the direction of the "

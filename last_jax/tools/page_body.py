@@ -102,7 +102,7 @@ def _contents(page: Page) -> str:
 <p class="note" role="status"></p>
 </form>
 <nav aria-labelledby="contents-title"><ol>{items}</ol>
-<p>{'<a href="#names">Names and abbreviations</a>' if page.names else ""}
+<p>{'<a href="#names">Names and abbreviations</a> · ' if page.names else ""}
 {'<a href="#claims">Claims of the paper</a>' if page.claims else ""}</p></nav>
 </section>"""
 
