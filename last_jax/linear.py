@@ -150,7 +150,7 @@ def closed_form_gap(
     inward = 2 * digits * jnp.abs(free - labels) if constraint.hull else 0.0  # Balls: see `argmin.with_rounding`.
     # P(free + d) is best for free + d, and so it is worse than P(free) by no more than 2 ⟨d, P(free + d) - P(free)⟩.
     waves = blur * (1 - 2 * (jnp.arange(width) % 2))[None]  # The same everywhere would move no label of a simplex.
-    moved = jnp.maximum(*(jnp.abs(project(free + sign * waves) - labels) for sign in (1, -1)))
+    moved = jnp.maximum(jnp.abs(project(free + waves) - labels), jnp.abs(project(free - waves) - labels))
     missed = jnp.where(stays, 0.0, jnp.sum(inward + digits**2 + 2 * blur * moved))
   return jnp.where(jnp.any(scale != 0), safe_divide(missed, missed + gained), 0.0)
 

@@ -357,6 +357,15 @@ def test_factors_serve_every_inner_product(x64):
   close(some.inner_products(found), np.einsum("irk,ikjs->irjs", u, kernel_of(whole, whole)), 1e-10)
 
 
+def test_parameters_that_become_integers_have_no_gradient():
+  params, x = {"w": 3 * normal(0, 4, K), "bias": normal(1, K)}, normal(2, N, 4)
+
+  def apply_fn(params, x):
+    return x @ params["w"].astype(int).astype(float) + params["bias"][None]
+
+  check(apply_fn, params, x, {"w": "vjp", "bias": "bias"})
+
+
 # --- Costs
 
 

@@ -80,9 +80,10 @@ def test_what_an_expression_may_become(line, kinds):
 
 def test_random_mutants_of_the_package_are_programs():
   """The choice depends on the seed alone and takes each place once."""
-  some = mutants.choose(mutants.ROOT, ["last_jax/kernels"], 40, seed=3)
-  assert some == mutants.choose(mutants.ROOT, ["last_jax/kernels"], 40, seed=3)
-  assert len({(mutant.path, mutant.begin, mutant.end) for mutant in some}) > 35  # A place may be within another.
+  modules = ["last_jax/kernels/remainder.py", "last_jax/kernels/width.py"]
+  some = mutants.choose(mutants.ROOT, modules, 20, seed=3)
+  assert some == mutants.choose(mutants.ROOT, modules, 20, seed=3)
+  assert len({(mutant.path, mutant.begin, mutant.end) for mutant in some}) == 20
   for mutant in some:
     assert ast.dump(ast.parse(mutant.mutated)) != ast.dump(ast.parse(mutant.source))
 
