@@ -109,6 +109,12 @@ def main(values: Flags) -> int:
   return INTERRUPTED if done.interrupted else FAILED if done.failed else 0
 
 
+def command(arguments: Sequence[str]) -> int:
+  """Run the command with arguments as in `sys.argv`; return the exit status."""
+  jobs = {"Jobs": {job.name: job.description for job in JOBS.values()}}
+  return run_command(main, define_flags(), __doc__ or "", arguments, jobs)
+
+
 def choose_jobs(names: Iterable[str]) -> list[Job]:
   """Return the jobs of these names, in their order.
 
@@ -190,5 +196,4 @@ def _show(done: Done, facts: dict[str, Any], tiny: bool, console: Console) -> No
 
 
 if __name__ == "__main__":
-  jobs = {"Jobs": {job.name: job.description for job in JOBS.values()}}
-  sys.exit(run_command(main, define_flags(), __doc__ or "", sys.argv, jobs))
+  sys.exit(command(sys.argv))

@@ -14,7 +14,7 @@ from benchmarks.equality import ResultsDiffer
 from benchmarks.harness import Job
 from benchmarks.jobs import JOBS, sweeps
 from benchmarks.records import Limit, Measurement, Target
-from launch.command import UsageError, run_command
+from launch.command import UsageError
 from launch.console import Console
 from tests.benchmarks.measuring import against, measurement, needs_torch, timing
 
@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def command(*arguments):
-  return run_command(run.main, run.define_flags(), run.__doc__, ["run", *arguments])
+  return run.command(["run", *arguments])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ def test_an_unknown_job_is_named():
   words = [sys.executable, "-m", "benchmarks.run", "--suite=greedy,gready"]
   done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
   assert done.returncode == 2
-  assert done.stderr == f"error: --suite names 'gready', but the jobs are {', '.join(JOBS)}\n"
+  assert done.stderr == f"error: --suite names 'gready', but the jobs are {', '.join(JOBS)}; did you mean 'greedy'?\n"
 
 
 @pytest.mark.parametrize("flag", ["--repetitions=0", "--torch_threads=0", "--suite="])
@@ -76,8 +76,8 @@ def test_jobs_are_run_once_each_in_their_order():
     run.choose_jobs([])
 
 
-def test_help_names_every_job(capsys):
-  assert command("--help") == 0
+def test_the_list_names_every_job(capsys):
+  assert command("--list") == 0
   printed = capsys.readouterr().out
   assert all(job.name in printed for job in JOBS.values())
 
