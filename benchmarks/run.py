@@ -112,6 +112,12 @@ def main(values: Flags) -> int:
   return INTERRUPTED if done.interrupted else FAILED if done.failed else 0
 
 
+def command(arguments: Sequence[str]) -> int:
+  """Run the command with arguments as in `sys.argv`; return the exit status."""
+  jobs = {"Jobs": {job.name: job.description for job in JOBS.values()}}
+  return run_command(main, define_flags(), __doc__ or "", arguments, jobs)
+
+
 def choose_jobs(names: Iterable[str]) -> list[Job]:
   """Return the jobs of these names, in their order.
 
@@ -193,11 +199,5 @@ def _show(done: Done, facts: dict[str, Any], tiny: bool, console: Console) -> No
     )
 
 
-def run(arguments: Sequence[str]) -> int:
-  """Run the command with arguments as in `sys.argv`; return the exit status."""
-  jobs = {"Jobs": {job.name: job.description for job in JOBS.values()}}
-  return run_command(main, define_flags(), __doc__ or "", arguments, jobs)
-
-
 if __name__ == "__main__":
-  sys.exit(run(sys.argv))
+  sys.exit(command(sys.argv))

@@ -15,8 +15,8 @@ from last_jax.tools import Family, Variant, specs
 from last_jax.tools.catalogue import CONSTRAINTS, TEACHERS
 
 from .command import naming
+from .datasets import FILE_ENDINGS
 from .flags import Flags, several
-from .problem import FILE_ENDINGS
 
 CHOOSING = ("greedy", "mixed", "planner")  # Teachers that choose labels from a set.
 PREDICTING = ("distillation", "self_training", "self_training_hard", "policy")  # They need a learner with predictions.

@@ -16,6 +16,8 @@ from last_jax.tools import Family, Level, Variant
 from .command import FAILED
 from .console import Console
 
+_STEERED = ("greedy", "mixed", "joint_mixed", "planner", "imt")  # Families with something to steer toward.
+
 
 class Taught(NamedTuple):
   """Results of one method."""
@@ -171,6 +173,32 @@ def make_notes(summary: dict[str, Any]) -> list[str]:
         f"{method['name']}: {method['diverged']} students diverged, the first by step "
         f"{method['first_diverged_at']}: try a smaller --learning_rate"
       )
+  return notes
+
+
+def make_advice(taught: Mapping[str, Taught], toward: str) -> list[str]:
+  """Return a note for each method by which a network ends behind SGD, with what to try: students are compared in pairs.
+
+  Args:
+    taught: results by method.
+    toward: what labels steered toward, one of `methods.TOWARD`.
+  """
+  baseline = taught.get("sgd")
+  if baseline is None:
+    return []
+  metric, sign = ("accuracy", 1) if "accuracy" in baseline.metrics else ("objective", -1)
+  notes = []
+  for each in taught.values():
+    if each.family not in _STEERED:
+      continue
+    lead = sign * (each.metrics[metric] - baseline.metrics[metric])  # [students, records]
+    mean, half_width = tools.mean_interval(lead[:, -1])
+    if not mean + half_width < 0:
+      continue
+    best = int(np.argmax(lead.mean(0)))
+    was = f", after a lead of {lead.mean(0)[best]:.3g} at step {each.arrays['step'][best]}" if best else ""
+    other = "fewer --steps, or a smaller --constraint" if toward == "loss" else "--toward=loss"
+    notes.append(f"{each.name} ends behind SGD in {metric}, by {-mean:.3g} ± {half_width:.2g}{was}: try {other}")
   return notes
 
 

@@ -1,16 +1,14 @@
 """Data, learner and target from the flags that commands share. Errors name their flag."""
 
-import contextlib
 import hashlib
 import importlib
 import inspect
 import itertools
 import os
 import pathlib
-import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,17 +18,16 @@ import numpy as np
 import last_jax as last
 from last_jax import advice, checks
 from last_jax.data.params import params_from_arrays
-from last_jax.io.files import opened, unpacked_limit
 from last_jax.models import param_shapes
 from last_jax.pool import shorten
 from last_jax.tools import specs
 from last_jax.tools.catalogue import DATASETS, LEARNERS, SKLEARN_SETS
 
-from .command import naming, user_errors
+from . import datasets
+from .command import naming
+from .datasets import FILE_ENDINGS, TABLES
 from .flags import Flags, several
 
-TABLES = (".csv", ".parquet")
-FILE_ENDINGS = (".npz", *TABLES)
 # Rates at which methods separate within the default number of steps. The help of the flag has the paper's.
 LEARNING_RATES = {"half_moons": 0.3, "gaussian": 0.03, "regression": 0.003, "mnist": 1e-3}
 FILE_LEARNING_RATE = 0.01
@@ -149,7 +146,7 @@ def read(
   """
   check_names(values)
   numbers = numbers or settings_of(values)[0]
-  dataset = _load(values) if dataset is None else dataset
+  dataset = datasets.load(values) if dataset is None else dataset
   rate = numbers["learning_rate"]
   rate = rates.get(values.dataset, FILE_LEARNING_RATE) if rate is None else rate
   checks.check_positive("--learning_rate", rate)
@@ -195,12 +192,6 @@ def note_idle(values: Flags, idle: Sequence[str]) -> list[str]:
   return [f"--{name} has no effect here" for name in idle if values[name].present]
 
 
-def check_mnist_folder(folder: str | None) -> None:
-  """Raise unless the folder of --mnist_folder exists, if one was given."""
-  if folder is not None and not os.path.isdir(folder):  # Unlike that of pathlib, it takes any text.
-    raise FileNotFoundError(f"--mnist_folder={folder}: there is no such folder")
-
-
 def check_names(values: Flags) -> None:
   """Raise where a data set or a learner has a name that does not exist. Nothing is read."""
   name = values.dataset
@@ -213,110 +204,6 @@ def check_names(values: Flags) -> None:
   if values.learner and ":" not in values.learner:
     with naming("learner", values.learner):
       specs.check_learner(values.learner)
-
-
-def _load(values: Flags) -> last.Dataset:
-  name = values.dataset
-  if name == "mnist":
-    check_mnist_folder(values.mnist_folder)
-    scale = checks.check_positive("--feature_scale", values.feature_scale)
-    checks.check_positive("--feature_scale", np.float32(scale))  # Nor may it vanish.
-    digits = [int(word) for word in values.digits if re.fullmatch(r"\s*[0-9]\s*", word)]
-    if len(digits) < len(values.digits) or len(set(digits)) < len(digits) or len(digits) < 2:
-      raise ValueError(f"--digits={','.join(values.digits)} must be at least two of 0 to 9, each once, as 3,5")
-    with user_errors({"folder": "mnist_folder", "train_per_digit": "per_digit", "num_features": "num_features"}):
-      return last.data.mnist(
-        digits,
-        folder=values.mnist_folder,
-        num_features=values.num_features or None,
-        feature_scale=values.feature_scale,
-        train_per_digit=values.per_digit,
-      )
-  if name in DATASETS:
-    return getattr(last.data, name)(values.seed)
-  if name in SKLEARN_SETS:
-    return _prepare(values, _load_from_sklearn(name))
-  if not os.path.exists(name):
-    beside = [str(each) for each in pathlib.Path(name).parent.glob(f"*{pathlib.Path(name).suffix}")]
-    raise FileNotFoundError(f"--dataset={name}: there is no such file{checks.suggest(name, beside)}")
-  with _naming_data():
-    return last.data.load_npz(name) if name.endswith(".npz") else _prepare(values, _load_table(values))
-
-
-@contextlib.contextmanager
-def _naming_data() -> Iterator[None]:
-  """Put the flag that is at fault in front of errors of the library, which name the file and the argument."""
-  try:
-    yield
-  except (ValueError, TypeError, OSError) as error:
-    message = str(error)
-    if message.startswith("--"):
-      raise
-    argument = re.search(r"(?:^|: )(features|label)\b", message)
-    flag = {"features": "columns", "label": "label"}[argument[1]] if argument else "dataset"
-    raise ValueError(f"--{flag}: {message}") from error
-
-
-def _load_from_sklearn(name: str) -> last.Pool:
-  with naming("dataset", name):
-    try:
-      import sklearn.datasets
-    except ModuleNotFoundError as error:
-      raise ValueError("this set comes with scikit-learn: pip install scikit-learn") from error
-    return last.Pool.from_bunch(getattr(sklearn.datasets, f"load_{name}")())
-
-
-def _load_table(values: Flags) -> last.Pool:
-  try:
-    return _read_table(values)
-  except ValueError as error:
-    raise ValueError(_name_flags(str(error))) from error
-
-
-def _name_flags(message: str) -> str:
-  """Return a message about the arguments of the library with the flags in place of them."""
-  for argument, flag in (("label", "--label"), ("features", "--columns")):
-    message = re.sub(rf"(?<![\w-]){argument}(: there is no column| must)", rf"{flag}\1", message)
-  if "must hold numbers" in message:
-    message += " (--label names the column of labels, --columns those of inputs)"
-  return message
-
-
-def _read_table(values: Flags) -> last.Pool:
-  path = values.dataset
-  if path.endswith(".csv"):
-    return last.data.load_csv(path, label=values.label, features=values.columns)
-  with naming("dataset", path):
-    try:
-      import pandas
-
-      with opened(path) as stream:
-        _check_parquet(stream)
-        frame = pandas.read_parquet(stream)
-    except ImportError as error:  # Of pandas, or of what it reads parquet files with.
-      raise ValueError("parquet files need pandas and pyarrow: pip install pandas pyarrow") from error
-    except (ArithmeticError, LookupError, RuntimeError, MemoryError) as error:  # As damaged files raise them.
-      raise ValueError(f"it is not a parquet file, or is damaged: {error}") from error
-    label = list(frame.columns)[-1] if values.label is None else values.label
-    return last.Pool.from_frame(frame, label=label, features=values.columns)
-
-
-def _check_parquet(stream: Any) -> None:
-  """Raise if the table is too large for its file: columns of one value take next to no space in it."""
-  import pyarrow.parquet
-
-  facts = pyarrow.parquet.read_metadata(stream)
-  stream.seek(0)
-  size, limit = 8 * facts.num_rows * facts.num_columns, unpacked_limit(stream)
-  if size > limit:
-    raise ValueError(f"its table takes {size} bytes, of which at most {limit} are allowed for the size of the file")
-
-
-def _prepare(values: Flags, pool: last.Pool) -> last.Dataset:
-  """Return the examples with a test part and inputs of equal scale, as the flags say."""
-  checks.check_between("--test_share", values.test_share, 0.0, 0.9)
-  dataset = last.data.split(pool, values.test_share, values.seed) if values.test_share else last.Dataset(pool)
-  return last.data.standardize(dataset) if values.scale_inputs else dataset
 
 
 def _read_settings(values: Flags, momentum: float | None) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from last_jax import checks, reproduction
 from last_jax.io import remove_temporaries
 from last_jax.reproduction import FIGURES, SEEDS, Figure, Finished, Size, report
 
-from . import command, lock, problem, stopping
+from . import command, datasets, lock, stopping
 from .console import Console, Forecast, Task
 from .flags import Flags
 from .folder import check_writable, make_config
@@ -127,7 +127,7 @@ def _read(values: Flags) -> tuple[Size, list[Figure]]:
     raise ValueError(f"--figure is empty: use all, or some of {', '.join(FIGURES)}")
   for each in names:
     checks.check_name("--figure", each, FIGURES)
-  problem.check_mnist_folder(values.mnist_folder)
+  datasets.check_mnist_folder(values.mnist_folder)
   size = Size(name, values.seeds or SEEDS[name], values.mnist_folder, values.seed)
   return size, [FIGURES[each] for each in names]
 

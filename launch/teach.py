@@ -56,7 +56,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 import last_jax as last
-from last_jax import devices, loop, teaching, tools
+from last_jax import devices, loop, models, teaching, tools
 from last_jax.io import save_npz
 from last_jax.tools import catalogue
 from last_jax.tools.chunks import Timed
@@ -132,7 +132,13 @@ class Setup(NamedTuple):
   folder: Folder
   config: dict[str, Any]
   about_lessons: dict[str, Any]  # Settings of `last.Curriculum`.
+  toward: str  # What labels steer toward.
   notes: list[str]
+
+  @property
+  def is_network(self) -> bool:
+    """Whether students are judged by what they answer, and not by their parameters."""
+    return not isinstance(self.problem.learner.model, models.Linear)
 
 
 def _teach(values: flags.Flags) -> int:
@@ -219,6 +225,7 @@ def _prepare(values: flags.Flags, mesh: Mesh | None, now: Callable[[str], None])
     folder=folder,
     config=config,
     about_lessons={"examples": values.examples, "target": target if values.examples else None} | given.words(values),
+    toward=choice.toward,
     notes=notes + choice.notes(values) + problem.note_idle(values, idle) + far,
   )
 
@@ -340,7 +347,8 @@ def _write(run: Run, setup: Setup, taught: dict[str, Taught], console: Console, 
     if lessons is not None:
       last.save(folder / "lessons.npz", lessons)
   console.print(output.make_table(summary))
-  for note in output.make_notes(summary):
+  advice = output.make_advice(taught, setup.toward) if setup.is_network else []
+  for note in output.make_notes(summary) + advice:
     console.say(f"note: {note}")
   out, precision = setup.folder.path, f"float{8 * setup.problem.pool.x.dtype.itemsize}"
   with console.doing("drawing"):

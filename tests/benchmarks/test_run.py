@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def command(*arguments):
-  return run.run(["run", *arguments])
+  return run.command(["run", *arguments])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 import last_jax as last
 from last_jax.tools import write_json
-from launch import command, console, distill, problem, teach, train_teacher
+from launch import command, console, datasets, distill, teach, train_teacher
 from launch.console import Console, Forecast, clock
 from launch.folder import make_config
 from tests.launch.running import run
@@ -79,7 +79,7 @@ class TestWithoutTerminal:
     assert capsys.readouterr() == ("", "")
 
   def test_reading_and_fitting_are_not_silent(self, impatient, tmp_path, monkeypatch, capsys):
-    load = problem._load
+    load = datasets.load
 
     def slowly(values):
       time.sleep(0.4)
@@ -89,7 +89,7 @@ class TestWithoutTerminal:
       time.sleep(0.4)
       raise ValueError("enough")
 
-    monkeypatch.setattr(problem, "_load", slowly)
+    monkeypatch.setattr(datasets, "load", slowly)
     monkeypatch.setattr(last, "fit_target", fit)
     for main, name in ((teach.main, "teach"), (train_teacher.main, "train_teacher"), (distill.main, "distill")):
       flags = ["--dataset=half_moons", "--learner=softmax"] + ["--toward=target"] * (name == "distill")
@@ -140,7 +140,7 @@ class TestAnotherRunInTheFolder:
     write_json(out / "config.json", make_config(f"launch.{name}", values, {"mu": None}, {"dataset": "hash"}))
     (out / "state").mkdir()
     (out / "state" / "saved").write_text("")
-    monkeypatch.setattr(problem, "_load", lambda values: pytest.fail("data are read"))
+    monkeypatch.setattr(datasets, "load", lambda values: pytest.fail("data are read"))
 
   @pytest.mark.parametrize("name", COMMANDS)
   @pytest.mark.parametrize("resume", ["--resume", "--noresume"])
