@@ -37,7 +37,7 @@ NETWORK_DEFAULT = (*BASELINES, "greedy")  # To judge all examples of a pool by a
 CLASS_SETS = ("one_hot", "simplex", "none")
 NUMBER_SETS = ("magnitude:0.5", "magnitude:1", "magnitude:2", "none")
 # Toward a loss or outputs. What this is worth is measured in docs/guides/networks.md.
-NETWORK_CLASS_SETS = ("magnitude:1", "magnitude:2")
+NETWORK_CLASS_SETS = ("magnitude:0.5", "magnitude:1")
 TOWARD = ("params", "outputs", "loss")
 # Flags that are chosen to fit the data, where they are not given; and what is added to one that is given.
 CHOSEN = ("learner", "learning_rate", "record_every", "teacher", "constraint", "toward", "baselines")

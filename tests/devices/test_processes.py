@@ -32,8 +32,8 @@ def start_two(module, outs, *flags):
 
 
 def said(errors):
-  """Return the lines that are not JAX's own log."""
-  return [line for line in errors.splitlines() if line and not line.startswith(("[Gloo]", "I0", "W0", "E0"))]
+  """Return the lines that are not JAX's own log, nor say what is under way."""
+  return [line for line in errors.splitlines() if line and not line.startswith(("[Gloo]", "I0", "W0", "E0", "... "))]
 
 
 def has_checkpoint(folder):

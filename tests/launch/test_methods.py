@@ -80,7 +80,7 @@ class TestToward:
 
   def test_sets_of_labels(self):
     assert choose(LINEAR).constraint == ["one_hot", "simplex", "none"]
-    assert choose(NETWORK).constraint == ["magnitude:1", "magnitude:2"]
+    assert choose(NETWORK).constraint == ["magnitude:0.5", "magnitude:1"]
     assert choose(NETWORK, "--toward=params").constraint == ["one_hot", "simplex", "none"]
     assert choose(NUMBERS).constraint == ["magnitude:0.5", "magnitude:1", "magnitude:2", "none"]
     assert choose(NETWORK, "--constraint=simplex").constraint == ["simplex"]
@@ -107,7 +107,7 @@ class TestToward:
     flags = (f"--dataset={tmp_path / 'mine.npz'}", "--learner=mlp", "--students=8", "--steps=100", f"--toward={toward}")
     assert run(tmp_path / "out", *flags) == 0
     curves = read_arrays(tmp_path / "out" / "curves.npz")
-    gain = curves["sgd/objective"] - curves["greedy:magnitude:2/objective"]
+    gain = curves["sgd/objective"] - curves["greedy:magnitude:1/objective"]
     assert (gain[:, 0] == 0).all()
     assert (gain[:, -1] > 0).sum() >= 7
 
