@@ -77,7 +77,8 @@ def run_validation_loss(size: Size, tell: Tell) -> Outcome:
   seconds = {key: float(np.median(values)) for key, values in timed.items()}
 
   noisy = Pool(pool.x, with_noise(pool.y))
-  trusting = [_greedy(each, clean, _NOISY_DAMPING, "clean validation") for each in _sets()]
+  # With looks of their own: the same sets, on other examples.
+  trusting = [_greedy(each, clean, _NOISY_DAMPING, "clean validation", look) for look, each in enumerate(_sets(), 6)]
   wrong = teach(_NOISY_RATE, noisy, [sgd, *trusting], 0.65, lessons=True)
   only_clean = Method("sgd:clean", dataclasses.replace(teachers.sgd(), name="SGD on the clean examples"), "other", 3)
   wrong |= teach(_NOISY_RATE, clean, [only_clean], 0.95)
