@@ -90,7 +90,7 @@ def draw_figure(path: str, draws: list[dict[str, Any]]) -> None:
       axis.set_xticks([], minor=True)
       axis.grid(alpha=0.3)
     row[0].set_ylabel("test accuracy (%)")
-    row[0].legend(loc="lower right", fontsize=8)
+  panels[0, 0].legend(loc="lower right", fontsize=8)
   for axis in panels[-1]:
     axis.set_xlabel("base images")
   figure.savefig(path, dpi=130)
