@@ -48,8 +48,8 @@ _KERNELS = (
 )
 SUITES: dict[str, tuple[str, ...]] = {
   "last_jax/synthesis.py": _LABELS,
-  "last_jax/quadratic.py": _LABELS,
-  "last_jax/linear.py": (*_LABELS, _SELECTION),
+  "last_jax/quadratic.py": ("-m 'not slow' tests/test_quadratic.py", *_LABELS),
+  "last_jax/linear.py": ("-m 'not slow' tests/test_closed_forms.py", *_LABELS, _SELECTION),
   "last_jax/constraints.py": ("-m 'not slow' tests/test_constraints.py tests/test_sparse.py", *_LABELS[:2]),
   "last_jax/kernels/arguments.py": ("-m 'not slow' tests/fuzz/test_arguments.py", _KERNELS[1]),
   "last_jax/kernels/convolution.py": ("tests/test_convolution.py", "tests/test_kernels.py -k convolution"),
