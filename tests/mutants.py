@@ -38,13 +38,14 @@ COPIED = ("last_jax", "launch", "tests", "benchmarks", "docs", "examples", "pypr
 _LABELS = (
   "-m 'not slow' tests/test_optimality.py",
   "-m 'not slow' tests/test_label_ranges.py tests/test_synthesis.py",
-  "-m 'not slow' tests/test_certificates.py tests/test_label_factors.py tests/test_solvers.py",
+  "-m 'not slow' tests/test_certificates.py tests/test_label_factors.py",
+  "tests/test_solvers.py tests/test_synthesis.py",
 )
 _SELECTION = "-m 'not slow' tests/test_selection.py tests/test_learners.py"
 _KERNELS = (
   "tests/test_kernels.py -k 'in_float64 and (connected or tied or groups or scan_over or biases_of or slices_of)'",
   "-m 'not slow' tests/test_kernels.py",
-  "tests/test_kernels.py -k in_float64",
+  "tests/test_kernels.py",
 )
 SUITES: dict[str, tuple[str, ...]] = {
   "last_jax/synthesis.py": _LABELS,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import last_jax as last
+from last_jax import linear, synthesis
 from tests import label_ranges
 
 FEATURES, COUNT = 6, 200
@@ -170,3 +171,45 @@ def test_small_steps_near_the_target_say_what_differences_of_outputs_lose(name):
   assert missed.sum() >= (10 if name == "none" else 1)
   assert (gap[missed] >= 0.3 * share[missed]).all()
   assert np.median(gap) <= 0.1
+
+
+@pytest.mark.parametrize("most", [0, linear.MOST_NUMBERS], ids=["products", "matrix"])
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_the_quadratic_of_a_batch_is_the_squared_distance_after_the_step(x64, monkeypatch, most, momentum):
+  """Whether its matrix is formed or only multiplied with."""
+  monkeypatch.setattr(linear, "MOST_NUMBERS", most)
+  learner = last.learners.softmax(FEATURES, 3, learning_rate=0.3, weight_decay=0.1, momentum=momentum)
+  draw = np.random.default_rng(0)
+  params, target = (learner.init(jax.random.key(seed)) for seed in (0, 1))
+  params, target = (jax.tree.map(lambda leaf: leaf + draw.normal(size=leaf.shape), tree) for tree in (params, target))
+  x, truth, labels = draw.normal(size=(5, FEATURES)), draw.dirichlet(np.ones(3), 5), draw.normal(size=(5, 3))
+  student, outputs = learner.start(params), learner.apply(params, x)
+  gradients = jax.vmap(learner.loss.output_gradient)(outputs, jnp.asarray(truth))
+  slopes = jax.vmap(learner.loss.label_slope)(outputs, jnp.asarray(truth))
+  known = linear.geometry(learner, target, jnp.asarray(x))
+  quadratic = linear.quadratic_of_batch(
+    learner, student, jnp.asarray(x), outputs, gradients, slopes, jnp.asarray(truth), known, coasting=False
+  )
+
+  def after(shown):
+    reached = learner.step(student, x, shown).params
+    return sum(np.sum((reached[name] - target[name]) ** 2) for name in target)
+
+  np.testing.assert_allclose(quadratic.change(jnp.asarray(labels)), after(labels) - after(truth), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+  ("make", "constraint"),
+  [
+    (last.learners.softmax, last.constraints.none()),
+    (last.learners.softmax, last.constraints.simplex()),
+    (last.learners.least_squares, last.constraints.magnitude(1.0)),
+  ],
+)
+def test_one_example_has_a_closed_form(make, constraint):
+  learner = make(FEATURES, 3, learning_rate=0.3)
+  params, target = (learner.init(jax.random.key(seed)) for seed in (0, 1))
+  toward = last.targets.params(target)
+  x, truth = jnp.ones((1, FEATURES)), jnp.array([[0.0, 1.0, 0.0]])
+  _, certificate = synthesis.greedy_labels(learner, learner.start(params), toward, x, truth, constraint)
+  assert certificate.road == "closed form"

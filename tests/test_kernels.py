@@ -232,6 +232,44 @@ def test_weights_may_be_a_prefix_and_are_checked():
 
 
 @pytest.mark.parametrize(
+  ("leaf", "message"),
+  [
+    ("text", "must be an array of numbers, but it is a str"),
+    (None, "must hold at least one array"),
+    (np.ma.masked_array(np.ones(3), [1, 0, 0]), "must be an array of numbers, but it is a MaskedArray"),
+    (2**31, "must be an array of numbers, but it is a int"),
+    (np.array(["text"]), "must hold numbers, but its dtype is"),
+    (np.ones((0, 3)), "must have at least one example"),
+    (np.ones(3, np.longdouble), "must hold numbers, but its dtype is"),
+  ],
+)
+def test_what_is_no_array_of_numbers_is_named(leaf, message):
+  with pytest.raises((TypeError, ValueError), match=f"^params.*{message}"):
+    kernels.tangent_kernel(lambda params, x: x, {"w": leaf}, np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+  ("rows", "message"),
+  [
+    (np.ones((2, 4)), "v must have shape"),
+    (np.ones((2, 3), complex), "v must be an array of real numbers"),
+    (3.0, "v must be an array of numbers"),
+  ],
+)
+def test_rows_of_another_shape_are_named(rows, message):
+  with pytest.raises((TypeError, ValueError), match=message):
+    kernels.tangent_product(lambda params, x: x * params["w"][None], {"w": np.ones(3)}, np.ones((2, 3)), rows)
+
+
+@pytest.mark.parametrize("weight", [True, 1j, np.nan, np.inf, 1e300])
+def test_weights_that_are_no_finite_numbers_are_named(weight):
+  with pytest.raises((TypeError, ValueError), match="weights"):
+    kernels.tangent_kernel(
+      lambda params, x: x * params["w"][None], {"w": np.ones(3)}, np.ones((2, 3)), weights={"w": weight}
+    )
+
+
+@pytest.mark.parametrize(
   "name",
   slow_but({"convolution_plain"}, ["fully_connected", "convolution_plain", "residual_and_normalised", "embedding"]),
 )
