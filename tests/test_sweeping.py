@@ -42,11 +42,10 @@ def as_numbers(tree):
 
 
 def assert_same(found, wanted, exactly=True):
-  """Compare two results, leaf by leaf."""
+  """Compare two results, leaf by leaf: to the last digits, which two programs may round otherwise, or nearly."""
   assert jax.tree.structure(found) == jax.tree.structure(wanted)
-  compare = np.testing.assert_array_equal if exactly else np.testing.assert_allclose
-  rounding = {} if exactly else {"rtol": 1e-4, "atol": 1e-5}
-  jax.tree.map(lambda a, b: compare(a, b, **rounding), as_numbers(found), as_numbers(wanted))
+  rounding = {"rtol": 1e-6, "atol": 1e-7} if exactly else {"rtol": 1e-4, "atol": 1e-5}
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **rounding), as_numbers(found), as_numbers(wanted))
   jax.tree.map(lambda a, b: np.testing.assert_equal(a.dtype, b.dtype), as_numbers(found), as_numbers(wanted))
 
 

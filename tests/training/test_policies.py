@@ -330,7 +330,7 @@ class TestFiles:
       (lambda leaves, static: leaves.update({"extra": np.zeros(2)}), "it also holds extra"),
       (lambda leaves, static: leaves.update({"center/own": leaves["center/own"] * np.nan}), "NaN or infinite"),
       (lambda leaves, static: leaves.pop("scale/shared"), "KeyError: 'scale/shared'"),
-      (lambda leaves, static: static["features"].append("secret"), "some are not known"),
+      (lambda leaves, static: static["features"].append("secret"), "features must be a list of known names"),
       (lambda leaves, static: static["output"].update(kind="secret"), "KeyError: 'secret'"),
     ],
   )
