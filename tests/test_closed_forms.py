@@ -213,3 +213,16 @@ def test_one_example_has_a_closed_form(make, constraint):
   x, truth = jnp.ones((1, FEATURES)), jnp.array([[0.0, 1.0, 0.0]])
   _, certificate = synthesis.greedy_labels(learner, learner.start(params), toward, x, truth, constraint)
   assert certificate.road == "closed form"
+
+
+@pytest.mark.parametrize("most", [0, linear.MOST_NUMBERS], ids=["products", "squares"])
+def test_free_labels_of_a_batch_lead_to_the_target(x64, monkeypatch, most):
+  """As many examples as parameters: one step reaches w*, with or without a matrix."""
+  monkeypatch.setattr(linear, "MOST_NUMBERS", most)
+  learner = last.learners.least_squares(FEATURES, 2, learning_rate=0.3, bias=False)
+  draw = np.random.default_rng(0)
+  params, target = ({"weights": jnp.asarray(draw.normal(size=(FEATURES, 2)))} for _ in range(2))
+  x, truth = jnp.asarray(np.linalg.qr(draw.normal(size=(FEATURES, FEATURES)))[0]), jnp.zeros((FEATURES, 2))
+  labels = last.synthesize_labels(learner, params, target, x, truth)
+  reached = learner.step(learner.start(params), x, labels).params
+  np.testing.assert_allclose(reached["weights"], target["weights"], atol=1e-6)

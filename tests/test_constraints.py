@@ -226,3 +226,21 @@ def test_margin_labels_invert_the_gradient(z, middle, width, label):
     # Given the label itself as the truth, the label nearest to it is that label, unless u hardly depends on it.
     if abs(float(margin._slope(label, z)[0])) > 1e-3:
       np.testing.assert_allclose(found, label, atol=1e-6)
+
+
+def test_the_largest_of_sparse_labels_keep_their_digits():
+  sparse = last.constraints.simplex(max_nonzero=2)
+  label = jnp.array([-1e8, 0.3, 0.2])
+  found = sparse.project(label, jnp.zeros(3), jnp.inf, jnp.eye(3))
+  np.testing.assert_allclose(found, [0, 0.55, 0.45], atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e9, 1e15, 1e30])
+def test_the_nearest_label_to_a_far_one_is_in_its_direction(size):
+  """Within 1/2 of the truth and the simplex: from the second corner toward the first."""
+  ball = last.constraints.simplex(0.5)
+  truth = jnp.array([0.0, 1.0, 0.0])
+  found = ball.project(truth + size * jnp.array([1.0, 0.0, 0.0]), truth, ball.radius, jnp.eye(3))
+  np.testing.assert_allclose(found, [0.5**1.5, 1 - 0.5**1.5, 0], atol=1e-3)
+  assert abs(found.sum() - 1) <= 1e-6
+  assert jnp.linalg.norm(found - truth) <= 0.5 + 1e-6
