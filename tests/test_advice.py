@@ -57,6 +57,7 @@ def test_a_target_of_another_start_is_told_once():
     teach(learner, init, other)
 
 
+@pytest.mark.slow
 def test_it_is_told_with_numbers_where_the_caller_compiles():
   advice._told.clear()
   learner = last.learners.mlp((4, 7, 3), learning_rate=0.3)

@@ -293,6 +293,7 @@ def operations(function, *arguments):
   return jax.jit(function).lower(*arguments).compile().cost_analysis()["flops"]
 
 
+@pytest.mark.slow
 def test_certificates_cost_nothing_where_they_are_not_used():
   learner, x = SOFTMAX, jnp.ones((1, 4))
   student, target = (learner.start(learner.init(jax.random.key(0))), learner.init(jax.random.key(1)))

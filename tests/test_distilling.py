@@ -221,6 +221,7 @@ def test_labels_by_trajectory_against_cvxpy(x64, kind, constraint):
   np.testing.assert_allclose(found, convex_labels(rows, offset, np.eye(K)[y], constraint), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_hot_labels_by_trajectory_are_the_best_of_all(x64):
   learner, (x, y) = make_learner("network"), examples()
   path = trajectory_of(learner, 3)

@@ -384,6 +384,7 @@ def test_large_leaves_that_cannot_be_read_are_divided(monkeypatch):
   assert size < 8 * 10 * 64 * 64
 
 
+@pytest.mark.slow
 def test_factors_serve_every_inner_product(x64):
   apply_fn, params, x, _ = CASES["attention"]()
   found = jax.jit(lambda params, x: kernels.factored_gradients(apply_fn, params, x))(params, x)

@@ -29,6 +29,7 @@ def test_psi_and_cosine_are_those_of_the_angles(x64, bias):
     assert learner.loss(z, labels[i]) == pytest.approx(np.log(np.exp(z).sum()) - norms[c] * np.linalg.norm(at) * psi)
 
 
+@pytest.mark.slow
 def test_the_truth_has_no_margin_and_smoothing_has_one_where_the_class_is_right():
   learner = last.learners.softmax(2, 3, learning_rate=0.1, bias=False)
   params = {"weights": jnp.array([[2.0, 0.0, -1.0], [0.0, 1.0, -1.0]])}

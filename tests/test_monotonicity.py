@@ -50,6 +50,7 @@ def test_it_holds_on_isotropic_examples(x64, constraint):
   assert found.ratio == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_student_that_is_nearer_can_be_farther_after_the_step(x64):
   """Along an axis without examples E[G] hardly falls, along the other to nearly nothing."""
   x = np.array([[1.0, 0.0], [1.0, 0.05], [1.0, -0.05]])

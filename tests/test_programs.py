@@ -85,6 +85,7 @@ def test_maps_are_counted_again_only_when_there_could_be_enough(counter, monkeyp
   assert looks == [1, 40, 79]  # 39 programs of 1,000 maps from 60 %.
 
 
+@pytest.mark.slow
 def test_near_the_end_the_next_call_forgets_all_programs_once(counter, forgotten, monkeypatch, tmp_path):
   pretend(monkeypatch, tmp_path, maps=850)
   with pytest.warns(RuntimeWarning, match="memory maps"):

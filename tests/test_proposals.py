@@ -28,6 +28,7 @@ def test_they_are_uniform_and_belong_to_key_and_step():
 
 
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
+@pytest.mark.slow
 def test_they_are_the_first_bits_of_keys_folded_with_the_number_of_the_draw(kind):
   size = 2**16
   for seed in (0, 1, 2**31 - 1):

@@ -76,6 +76,7 @@ def test_weights_count_in_norms_only(x64, name):
   check_products(apply_fn, params, x, weighted=True)
 
 
+@pytest.mark.slow
 def test_norms_and_products_where_gradients_are_not_formed_at_once(x64, monkeypatch):
   monkeypatch.setattr(remainder, "FORMED", 1)
   apply_fn, params, x, _ = CASES["what_cannot_be_read"]()
@@ -171,6 +172,7 @@ def test_joint_scores_are_distances_after_the_best_labels(x64, name, kind):
   np.testing.assert_allclose(start + rate * found, distances_after(problem, student, labels, weights), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_joint_scores_of_classes_are_the_least_of_all(x64):
   problem, student = network_problem(SETTINGS["sgd"])
   found = score_all(problem, student, constraint=last.constraints.one_hot())

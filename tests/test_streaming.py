@@ -62,6 +62,7 @@ def test_chunks_on_disk_are_the_records_of_one_run(tmp_path, many):
   assert_same(last.stream(tmp_path, state, problem, GREEDY, steps=43, write_every=8, **SETTINGS, **probe), whole)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_continued_from_its_last_chunk(tmp_path, monkeypatch):
   problem = make()
   state = last.init(KEYS, problem, GREEDY)

@@ -199,6 +199,7 @@ class TestSweep:
     assert "diverged (5 of 5)" in result.table()
     assert result.best() == {"sgd": "slow"}
 
+  @pytest.mark.slow
   def test_the_best_has_the_least_mean_distance_and_the_greatest_accuracy(self):
     result = swept(steps=30, test=TEST)
     for metric, choose in (("distance", np.argmin), ("objective", np.argmin), ("accuracy", np.argmax)):

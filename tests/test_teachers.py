@@ -200,6 +200,7 @@ def teach_live(problem, teacher, steps, batch=1, key=KEY, params=None):
 @pytest.mark.parametrize(
   ("name", "settings"), [*((name, "usual") for name in TRACKED), ("imt", "no bias"), ("batch", "schedule")]
 )
+@pytest.mark.slow
 def test_tracked_outputs_are_those_of_the_weights(x64, name, settings):
   """The Gram matrix in place of the weights changes nothing, before and after they are renewed."""
   learner, pool, target = track_task(SETTINGS[settings])

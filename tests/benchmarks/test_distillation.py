@@ -82,6 +82,7 @@ def test_settings_follow_the_number_of_images():
 
 
 @pytest.mark.parametrize("network", ["conv", "cnn", "conv2"])
+@pytest.mark.slow
 def test_the_networks_are_convolutions(network):
   learner = distillation.make_learner(network, 4, "softmax_cross_entropy", learning_rate=0.1)
   params = learner.init(jax.random.key(0))

@@ -106,6 +106,7 @@ def test_without_torch_and_a_compiler_our_side_is_still_timed(monkeypatch, name,
 
 
 @pytest.mark.parametrize("name", names_of(solver.SolverJob, quick="solver"))
+@pytest.mark.slow
 def test_a_general_solver_finds_the_same_labels(name):
   (measured,) = measure(name)
   (against,) = measured.against
@@ -263,6 +264,7 @@ def test_all_ways_to_choose_examples_teach_the_same(name):
   assert all(against.largest_difference["distance"] < 1e-3 for against in measured.against)
 
 
+@pytest.mark.slow
 def test_another_choice_is_detected(monkeypatch):
   right = selection._by_gradient
   monkeypatch.setattr(selection, "_by_gradient", lambda *arguments: -right(*arguments))

@@ -199,6 +199,7 @@ def test_a_connection_that_ends_ends_this_process_and_tells_the_others(watching,
   other.close()
 
 
+@pytest.mark.slow
 def test_a_silent_process_counts_as_lost(watching, exits, capfd, monkeypatch):
   monkeypatch.setattr(watch, "SILENT_SECONDS", 0.6)
   _, (silent,) = watching()

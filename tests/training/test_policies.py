@@ -292,6 +292,7 @@ SAVED = {
 
 class TestFiles:
   @pytest.mark.parametrize("name", SAVED)
+  @pytest.mark.slow
   def test_a_policy_comes_back_as_it_was(self, tmp_path, name):
     learner, pool, target = task()
     policy = policy_of(learner, pool, target, SAVED[name]())

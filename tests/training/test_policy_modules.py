@@ -242,6 +242,7 @@ class TestFiles:
     return last.teachers.make_policy(KEY, last.Problem(learner, pool), students, module=module)
 
   @pytest.mark.parametrize("module", [Convolution(2), functools.partial(NnxConvolution, 2)], ids=["linen", "nnx"])
+  @pytest.mark.slow
   def test_weights_come_back_with_the_module(self, tmp_path, module):
     policy = self.policy(module)
     last.save_policy(tmp_path / "policy.npz", policy)

@@ -130,6 +130,7 @@ def test_gradients_of_all_steps_at_once_are_those_added_up_step_by_step(features
     np.testing.assert_allclose(found, expected, rtol=error, atol=error * scale)
 
 
+@pytest.mark.slow
 def test_what_is_kept_for_the_way_back_does_not_grow_with_constants_of_the_learner():
   """A frozen part of a model is the same in all steps: it is not stored with each of them."""
   frozen = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32) / 8
