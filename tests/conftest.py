@@ -39,16 +39,20 @@ _SHARE = 4  # The ordinary run has one in four of the middle cases of a test tha
 def pytest_collection_modifyitems(config, items):
   """Mark all cases of a parametrized test as slow, except the first and the last: the quick part has these.
 
-  Of a test that is marked `sampled`, mark most cases between them as nightly: which ones follows from their names, so
-  that no axis of a product of parameters is left out. Deselect what runs on request only.
+  Of a test that is marked `sampled` the quick part has the first only, and most cases between these two are marked as
+  nightly: which ones follows from their names, so that no axis of a product of parameters is left out. Deselect what
+  runs on request only.
   """
   cases = collections.defaultdict(list)
   for item in items:
     cases[item.nodeid.partition("[")[0]].append(item)
   for several in cases.values():
-    for item in several[1:-1]:
+    first, *others = several
+    sampled = first.get_closest_marker("sampled")
+    for item in others if sampled else others[:-1]:
       item.add_marker(pytest.mark.slow)
-      if item.get_closest_marker("sampled") and zlib.crc32(item.nodeid.encode()) % _SHARE:
+    for item in others[:-1] if sampled else ():
+      if zlib.crc32(item.nodeid.encode()) % _SHARE:
         item.add_marker(pytest.mark.nightly)
   asked = re.findall(r"\w+", config.getoption("markexpr", "") or "")
   idle = [mark for mark in _ON_REQUEST if mark not in asked]
