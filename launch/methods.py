@@ -94,6 +94,8 @@ def check_names(values: Flags) -> None:
   """Raise where a teacher or a set of labels has a name that does not exist."""
   if values.teacher is not None and not values.teacher:
     raise ValueError(f"--teacher is empty: use some of {', '.join(TEACHERS)}")
+  if values.constraint is not None and not values.constraint:
+    raise ValueError("--constraint is empty: leave it out for the default")
   for name in values.teacher or ():
     checks.check_name("--teacher", name, TEACHERS)
   for text in values.constraint or ():
@@ -192,8 +194,6 @@ def build(values: Flags, choice: Choice, learner: Learner, target: Any, toward: 
     target: w*; only distillation uses it.
     toward: of `find_toward`.
   """
-  if values.constraint is not None and not values.constraint:
-    raise ValueError("--constraint is empty: leave it out for the default")
   names = choice.teacher
   methods: dict[str, Method] = {}
   for name in names:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 FilePath = str | os.PathLike[str]
 
 LEAST_UNPACKED = 2**30  # Bytes that any file may unpack to: 1 GiB.
-MOST_RATIO = 100  # Larger files: so many times their size. Arrays of numbers rarely exceed 10, images of digits 5.
+MOST_RATIO = 100  # Of larger files, times their size. Arrays of numbers rarely exceed 10, images of digits 5.
 MOST_JSON = 2**24  # Bytes of JSON: parsed, it takes up to 30 times as many.
 
 _TEMPORARY = re.compile(r"\.(.+\.)?[0-9a-f]{32}\.tmp", re.DOTALL)

@@ -159,7 +159,7 @@ class Estimate(NamedTuple):
 
 
 def _written(ratio: float, decimals: int | None) -> str:
-  """Return a ratio with so many decimals, or with three digits: "0.719", "27,800,000"."""
+  """Return a ratio with `decimals` decimals, or with three digits if None: "0.719", "27,800,000"."""
   if decimals is not None:
     return f"{ratio:.{decimals}f}"
   text = f"{ratio:.3g}"
